@@ -42,6 +42,9 @@ class Settings(BaseSettings):
         description="Where to compute: cpu, mps, cuda, or one card as cuda:1. Without it: the first card that no other worker of "
         "this machine has, else Apple's GPU, else the CPU.",
     )
+    processes: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has."
+    )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
         2 * 2**30, ge=2**20, description="The run fails when more than this waits for an absent backend."

@@ -156,6 +156,8 @@ class Trainer:
     ) -> None:
         began = time.monotonic()
         self._note_how_it_computes(step)
+        if not self._policy.ranks.first:
+            return
         state = self._attempt.state
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))

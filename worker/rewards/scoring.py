@@ -127,6 +127,13 @@ class RewardScorer:
                 first += len(group)
             return scoring.finish(on_progress)
 
+    def require_scored(self, scores: Scores, whole: int) -> None:
+        """Raises RewardErrors if more than the share `max_unscored` of `whole` completions stayed unscored, each part of which was
+        within it."""
+        counts = counting(self.rewards)
+        missing = [[one for one in parts if one.raw is None and one.name in counts] for parts in scores.components]
+        _require_scored(self.rewards, [found[0] for found in missing if found], whole)
+
     def take_metrics(self) -> dict[str, float]:
         """What judges cost since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
         return {name: value for judge in self.judges.values() for name, value in judge.take_metrics().items()}
@@ -262,19 +269,24 @@ class Scoring:
         missing = [score for score in verdicts if score.raw is None and score.name in self._counts]
         if missing and place not in self._unscored:
             self._unscored[place] = missing[0]
-            if len(self._unscored) > self._rewards.max_unscored * self._whole:
-                first = next(iter(self._unscored.values()))
-                raise RewardErrors(
-                    "reward_errors",
-                    f"at least {len(self._unscored)} of {self._whole} completions could not be scored, more than the share of "
-                    f"{self._rewards.max_unscored:g} that the run allows; the first one by the reward {first.name!r}: "
-                    f"{(first.error or '').partition(chr(10))[0]}",
-                    first.error,
-                )
+            _require_scored(self._rewards, list(self._unscored.values()), self._whole)
 
     def _look(self) -> None:
         if self._left:
             raise _Left
+
+
+def _require_scored(rewards: Rewards, unscored: Sequence[RewardScore], whole: int) -> None:
+    """Raises RewardErrors if so many of `whole` completions are more than the run allows."""
+    if len(unscored) > rewards.max_unscored * whole:
+        first = unscored[0]
+        raise RewardErrors(
+            "reward_errors",
+            f"at least {len(unscored)} of {whole} completions could not be scored, more than the share of "
+            f"{rewards.max_unscored:g} that the run allows; the first one by the reward {first.name!r}: "
+            f"{(first.error or '').partition(chr(10))[0]}",
+            first.error,
+        )
 
 
 class _Left(Exception):
