@@ -43,7 +43,8 @@ class Settings(BaseSettings):
         "this machine has, else Apple's GPU, else the CPU.",
     )
     processes: Annotated[int, Field(ge=1, le=1024)] = Field(
-        1, description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has."
+        1,
+        description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has.",
     )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(

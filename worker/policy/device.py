@@ -216,7 +216,9 @@ def take_devices(asked: str | None, count: int) -> tuple[list[torch.device], Abs
     """
     held, devices = ExitStack(), list[torch.device]()
     if asked is not None and ":" in asked and count > 1:
-        raise CannotStart(f"GROUPSCOPE_PROCESSES is {count}, and GROUPSCOPE_DEVICE (--device) names one card. Use cuda.")
+        raise CannotStart(
+            f"GROUPSCOPE_PROCESSES is {count}, and GROUPSCOPE_DEVICE (--device) names one card. Use cuda."
+        )
     with held:
         for _ in range(count):
             device, card = take_device(asked)

@@ -97,7 +97,8 @@ class SamplingWeights:
 
     def __init__(self, decoder: Decoder, output: nn.Module, dtype: torch.dtype, *, rows: int) -> None:
         self._decoder, self.dtype = decoder, dtype
-        self._copies = self.layers = [FusedLayer(layer, dtype, rows) for layer in decoder.layers]
+        self._copies = [FusedLayer(layer, dtype, rows) for layer in decoder.layers]
+        self.layers = self._copies
         self._output = Fused([output], dtype, rows)
         config = decoder.config
         self.head_dim = decoder.layers[0].head_dim

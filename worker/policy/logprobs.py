@@ -16,9 +16,9 @@ from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
 from worker.policy.packing import Packing
+from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import gathered
-from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
 
 
 class ValueHead(torch.nn.Module):

@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from worker.ranks.ranks import Ranks
 
@@ -20,7 +20,7 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> No
         return
     parts = file.with_suffix(".parts")
     writer = HuggingFaceStorageWriter(str(parts), save_distributed=True, enable_consolidation=True)
-    dcp.save({name: values.detach() for name, values in tensors.items()}, storage_writer=writer)
+    save({name: values.detach() for name, values in tensors.items()}, storage_writer=writer)
     if ranks.first:
         (whole,) = parts.glob("*.safetensors")
         os.replace(whole, file)

@@ -95,7 +95,13 @@ class _Heard:
 
 
 def run_ranks(
-    work: Work, given: Sequence[object], *, attempt: int, devices: Sequence[torch.device], shards: int, answers: Mapping[str, Callable[..., Any]]
+    work: Work,
+    given: Sequence[object],
+    *,
+    attempt: int,
+    devices: Sequence[torch.device],
+    shards: int,
+    answers: Mapping[str, Callable[..., Any]],
 ) -> Any:
     """What `work` returns in the first of as many processes as there are devices.
 
@@ -138,14 +144,17 @@ def run_ranks(
     raise RankFailed(_cause(attempt, heard, launched, count))
 
 
-def _serve(thread: threading.Thread, lines: list[Connection], answers: Mapping[str, Callable[..., Any]], heard: _Heard) -> None:
+def _serve(
+    thread: threading.Thread, lines: list[Connection], answers: Mapping[str, Callable[..., Any]], heard: _Heard
+) -> None:
     """Until the processes have ended, or should be."""
     until = float("inf")
     while time.monotonic() < until:
-        ready = [line for line in wait(lines, _LOOK_SECONDS)]
-        for line in ready:
+        ready = wait(lines, _LOOK_SECONDS)
+        for rank, line in enumerate(lines):
+            if line not in ready:
+                continue
             name, what, given = line.recv()
-            rank = lines.index(line)
             if name == "ask":
                 try:
                     line.send((True, answers[what](*given)))
@@ -177,7 +186,11 @@ def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: in
     for error in launched:
         if isinstance(error, ChildFailedError):
             for rank, child in sorted(error.failures.items()):
-                if child.exitcode < 0 and rank not in {rank for rank, _, _ in heard.failed} and child.exitcode != -signal.SIGTERM:
+                if (
+                    child.exitcode < 0
+                    and rank not in {rank for rank, _, _ in heard.failed}
+                    and child.exitcode != -signal.SIGTERM
+                ):
                     return _died(attempt, rank, count, child.signal_name())
     if heard.failed:
         return heard.failed[0][1]

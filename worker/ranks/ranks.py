@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 Value = TypeVar("Value")
@@ -24,7 +25,7 @@ class Ranks:
 
     @staticmethod
     def join(
-        rank: int, count: int, shards: int, device: torch.device, patience: timedelta, store: dist.Store | None = None
+        rank: int, count: int, shards: int, device: torch.device, patience: timedelta, store: Store | None = None
     ) -> "Ranks":
         """Meet the others at `store`, or where torch's launcher said; from then on a call that waits longer than `patience` raises RuntimeError."""
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"

@@ -5,7 +5,7 @@ computes with a module's weights is handed to the module, which is called with i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ParamSpec, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from worker.ranks.ranks import Ranks
 
-Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -27,7 +26,7 @@ def shard(model: nn.Module, ranks: Ranks, device: torch.device) -> None:
     mesh = ranks.mesh(device)
     for module in (*layers_of(model), model):
         _let_through(module)
-        sharded = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
+        sharded = fully_shard(module, mesh=mesh, reshard_after_forward=True)
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # gloo knows no sum of scaled gradients
         # Else the next layer's weights are gathered while this one's gradient is computed: two layers at once.
@@ -51,10 +50,10 @@ def _let_through(module: nn.Module) -> None:
     module.forward = forward
 
 
-def gathered(module: nn.Module | None, compute: Callable[Given, Result], *given: Given.args) -> Result:
+def gathered(module: nn.Module | None, compute: Callable[..., Result], *given: object) -> Result:
     """Compute with a module's own weights, gathered where they lie in shards. Tensors with a gradient are to be among what is given."""
     if not isinstance(module, FSDPModule):
-        return compute(*given)  # type: ignore[call-arg]
+        return compute(*given)
     # Not by transformers' own call, which would compute a layer a second time for the gradient: our loop does so itself.
     return cast(Result, nn.Module.__call__(module, *given, through=compute))
 
@@ -70,8 +69,8 @@ def whole(values: Tensor) -> Tensor:
 
 
 def as_held(like: Tensor, values: Tensor) -> Tensor:
-    """The values as `like` is held: the part of them that this process holds of it, on its device."""
-    values = values.detach().to(like.device)
+    """The values as `like` is held: the part of them that this process holds of it, on its device, in its precision."""
+    values = values.detach().to(like.device, like.dtype)
     if not isinstance(like, DTensor) or isinstance(values, DTensor):
         return values
     return distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)
@@ -96,7 +95,9 @@ def add_up(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     for parameter in parameters:
         if isinstance(parameter, DTensor):
             continue
-        known = [one for one in ranks.gather(None if parameter.grad is None else parameter.grad.cpu()) if one is not None]
+        known = [
+            one for one in ranks.gather(None if parameter.grad is None else parameter.grad.cpu()) if one is not None
+        ]
         if known:
             parameter.grad = torch.stack(known).sum(0).to(parameter.device)
 

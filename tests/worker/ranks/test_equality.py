@@ -43,7 +43,9 @@ def outcome(ranks: Ranks, store: Path, variant: dict[str, Any]) -> Outcome:
     witness = Witness()
     store.mkdir(parents=True, exist_ok=True)
     with in_float64():
-        _, policy = train(configured(**{"budget": STEPS, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast)
+        _, policy = train(
+            configured(**{"budget": STEPS, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast
+        )
     reported = [message.model_dump(mode="json") for kind, message in witness.messages if kind == "report"]
     return reported, {name: whole(one) for name, one in policy.named_parameters()}
 
@@ -65,7 +67,9 @@ def apart(one: Any, other: Any, path: str = "") -> list[str]:
         pairs = {f"{path}.{key}": (one[key], other[key]) for key in one if not key.startswith(TIMED)}
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = {f"{path}[{place}]": pair for place, pair in enumerate(zip(one, other, strict=True))}
-    elif one == other or (isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=0, abs_tol=1e-10)):
+    elif one == other or (
+        isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=0, abs_tol=1e-10)
+    ):
         return []
     else:
         return [f"{path}: {one!r:.80} and {other!r:.80}"]
