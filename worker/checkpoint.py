@@ -165,14 +165,16 @@ def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimi
         prefix = f"{name}::"
         moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         if moments:
+            step = moments.pop("step").reshape(())
             optimizer.state[parameter] = {
-                key: as_held(parameter, value) if value.dim() else value for key, value in moments.items()
+                "step": step,
+                **{key: as_held(parameter, value) for key, value in moments.items()},
             }
     head = [(name, parameter) for name, parameter in trained.named_parameters() if name.startswith(_VALUE_HEAD)]
     if head:
         saved = load_tensors(folder, "value_head", trained.device)
         for name, parameter in head:
-            parameter.data.copy_(saved[name])
+            parameter.data.copy_(saved[name].view_as(parameter))
 
 
 def load_reference(folder: Path, policy: Policy) -> None:

@@ -338,6 +338,8 @@ def _train_in_rank(
         between_steps=partial(line.ask, "between_steps") if first else quiet,
         shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
     )
+    judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
+    settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), Client(settings.backend_url, settings.read_token()) as client:
         worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down)
         return _train_groups(worker, claim, config, place, channels, ranks)

@@ -26,6 +26,11 @@ class JudgeSettings(BaseModel):
     max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
+    def shared_by(self, processes: int) -> "JudgeSettings":
+        """One process's share of the limits."""
+        concurrent, rate = max(1, self.max_concurrent // processes), self.requests_per_minute / processes
+        return self.model_copy(update={"max_concurrent": concurrent, "requests_per_minute": rate})
+
 
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""

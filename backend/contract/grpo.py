@@ -83,8 +83,8 @@ class GrpoConfig(Frozen):
         if sampling.engine == "native":
             return
         why: str | None = None
-        if sampling.engine == "transformers" and self.compute.processes > 1:
-            why = "keeps a whole copy of the model in each process"
+        if self.compute.processes > 1:
+            why = f"samples for one process, and this run has {self.compute.processes}"
         elif logprobs == "renormalized":
             why = "does not tell which tokens top-k and top-p left, and renormalized log-probs are over those"
         elif sampling.top_k or sampling.top_p < 1:

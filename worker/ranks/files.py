@@ -20,7 +20,10 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> No
         return
     parts = file.with_suffix(".parts")
     writer = HuggingFaceStorageWriter(str(parts), save_distributed=True, enable_consolidation=True)
-    save({name: values.detach() for name, values in tensors.items()}, storage_writer=writer)
+    # Of a tensor without an axis the library writes a zero, so a single number gets one.
+    save(
+        {name: values.detach().reshape(values.shape or (1,)) for name, values in tensors.items()}, storage_writer=writer
+    )
     if ranks.first:
         (whole,) = parts.glob("*.safetensors")
         os.replace(whole, file)

@@ -23,15 +23,19 @@ from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import local
 
 HALVES = {"steps": 4, "checkpoint_every": 2, "eval_every": 0}
-FEW = {"prompts_per_step": 3, "group_size": 3, "max_new_tokens": 8}
+FEW = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 24}
 KINDS: dict[str, dict[str, Any]] = {
-    "all weights and a critic": {"algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}},
+    "all weights and a critic": {
+        "algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}
+    },
     "adapters": {"model": {"lora": {"rank": 4, "alpha": 8}}},
     "a reference that follows": {"algorithm": {"kl": {"reference": "synced", "sync_every": 3}}},
 }
 
 
-def halfway(ranks: Ranks, folder: Path, kind: str, resume: Path | None = None) -> tuple[list[str], dict[str, torch.Tensor]]:
+def halfway(
+    ranks: Ranks, folder: Path, kind: str, resume: Path | None = None
+) -> tuple[list[str], dict[str, torch.Tensor]]:
     """The checkpoints of a training in float64, and its weights at the end; from `resume` on if there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     witness = Witness()
@@ -43,14 +47,19 @@ def halfway(ranks: Ranks, folder: Path, kind: str, resume: Path | None = None) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_three(tmp_path: Path, kind: str) -> None:
+def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_three(
+    tmp_path: Path, kind: str
+) -> None:
     (begun, *_), _ = halfway(ALONE, tmp_path / "one", kind)
     # What is loaded has been rounded to float32, as weights are in a run: so have those that are expected.
     _, expected = halfway(ALONE, tmp_path / "one", kind, tmp_path / "one" / begun)
     (paths, _), _ = together(2, 2, tmp_path / "meeting-2", halfway, tmp_path / "two", kind)
     _, by_one = halfway(ALONE, tmp_path / "two", kind, tmp_path / "two" / paths[0])
-    (_, by_three), *_ = together(3, 3, tmp_path / "meeting-3", halfway, tmp_path / "one", kind, tmp_path / "one" / begun)
+    (_, by_three), *_ = together(
+        3, 3, tmp_path / "meeting-3", halfway, tmp_path / "one", kind, tmp_path / "one" / begun
+    )
     for name, values in expected.items():
         assert torch.allclose(by_three[name], values, rtol=0, atol=1e-10), name
         assert torch.allclose(by_one[name], values, rtol=0, atol=1e-6), name  # two float64 may round to neighbours
@@ -118,10 +127,15 @@ def weighed(ranks: Ranks, folder: Path) -> dict[str, int]:
         patch.object(Learner, "_pass_through", named("update", Learner._pass_through)),  # noqa: SLF001
         patch.object(attempt, "write_checkpoint", weighing(attempt.write_checkpoint, before=True)),
     ):
+
         def show(progress: Progress) -> None:
             scale.phase = progress.phase
 
-        config = configured(budget=HALVES | {"steps": 2, "checkpoint_every": 1}, sampling=FEW | {"prompts_per_step": 4, "max_new_tokens": 32}, algorithm={"kl": {"beta": 0.04}})
+        config = configured(
+            budget=HALVES | {"steps": 2, "checkpoint_every": 1},
+            sampling=FEW | {"prompts_per_step": 4, "max_new_tokens": 32},
+            algorithm={"kl": {"beta": 0.04}},
+        )
         train(config, folder, Witness(), ranks=ranks, shown=Shown(show))
     return scale.most
 
@@ -133,6 +147,7 @@ class Shown(list[Progress]):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_each_of_four_processes_holds_a_quarter_and_what_it_computes_with(tmp_path: Path) -> None:
     model = tiny_policy(reference=False).model
     weights, layer, table = (

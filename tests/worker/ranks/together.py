@@ -19,7 +19,7 @@ from worker.policy import loading
 from worker.policy.policy import Policy
 from worker.ranks.ranks import Ranks
 
-PATIENCE = timedelta(seconds=120)
+PATIENCE = timedelta(minutes=5)
 
 
 def together(count: int, shards: int, folder: Path, work: Callable[..., Any], *given: object) -> list[Any]:
