@@ -1,7 +1,7 @@
 """What each process holds, and what it leaves on the disk for any number of others."""
 
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +10,6 @@ import torch
 from together import in_float64, together, whole
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from transformers import AutoModelForCausalLM
 from witness import Witness, configured, train
 from worker_models import tiny_policy
 
@@ -82,7 +81,7 @@ class Scale:
         held += (self.policy.reference_weights or {}).values()
         for module in self.policy.model.modules():
             if isinstance(module, FSDPModule):
-                for one in module._get_fsdp_state()._fsdp_param_group.fsdp_params:  # noqa: SLF001
+                for one in module._get_fsdp_state()._fsdp_param_group.fsdp_params:
                     if (gathered := getattr(one, "_unsharded_param", None)) is not None:
                         held += [gathered] if gathered.grad is None else [gathered, gathered.grad]
         storages = {one.data_ptr(): one.nbytes() for one in (local(one).untyped_storage() for one in held)}
@@ -123,8 +122,8 @@ def weighed(ranks: Ranks, folder: Path) -> dict[str, int]:
         patch.object(FSDPParamGroup, "wait_for_unshard", weighing(FSDPParamGroup.wait_for_unshard, before=False)),
         patch.object(FSDPParamGroup, "post_backward", weighing(FSDPParamGroup.post_backward, before=True)),
         patch.object(torch.optim.AdamW, "step", weighing(torch.optim.AdamW.step, before=True)),
-        patch.object(Learner, "_measure_before", named("reference", Learner._measure_before)),  # noqa: SLF001
-        patch.object(Learner, "_pass_through", named("update", Learner._pass_through)),  # noqa: SLF001
+        patch.object(Learner, "_measure_before", named("reference", Learner._measure_before)),
+        patch.object(Learner, "_pass_through", named("update", Learner._pass_through)),
         patch.object(attempt, "write_checkpoint", weighing(attempt.write_checkpoint, before=True)),
     ):
 

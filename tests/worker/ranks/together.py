@@ -1,7 +1,6 @@
 """Several processes that train together in a test, and what each of them has to say."""
 
 import os
-import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ def together(count: int, shards: int, folder: Path, work: Callable[..., Any], *g
     """What `work(ranks, *given)` returns in each of `count` processes."""
     folder.mkdir(parents=True, exist_ok=True)
     processes.start_processes(_one, (count, shards, folder, work, given), nprocs=count, start_method="spawn")
-    return [pickle.loads((folder / f"rank-{rank}").read_bytes()) for rank in range(count)]
+    return [torch.load(folder / f"rank-{rank}", weights_only=False) for rank in range(count)]
 
 
 def _one(rank: int, count: int, shards: int, folder: Path, work: Callable[..., Any], given: tuple[object, ...]) -> None:
@@ -34,8 +33,8 @@ def _one(rank: int, count: int, shards: int, folder: Path, work: Callable[..., A
     store = dist.FileStore(str(folder / "store"), count)
     ranks = Ranks.join(rank, count, shards, torch.device("cpu"), PATIENCE, store)
     try:
-        (folder / f"rank-{rank}").write_bytes(pickle.dumps(work(ranks, *given)))
-    except BaseException:
+        torch.save(work(ranks, *given), folder / f"rank-{rank}")
+    except BaseException:  # noqa: BLE001 — the boundary of a process
         traceback.print_exc()
         os._exit(1)  # the others wait for it
     dist.destroy_process_group()
