@@ -145,7 +145,7 @@ def walk(page: Page, home: Path, file: Path, model: Model) -> tuple[int, dict[st
     band = page.get_by_role("button", name=re.compile(r"Keep \d+ of \d+ prompts as the data"))
     expect(band).to_be_visible(timeout=MEASURING)
     band.click()
-    expect(page.get_by_text("The form's task changed after this sample was taken.")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"The form's data are now these \d+ prompts?"))).to_be_visible()
     page.get_by_role("radio", name="Form").or_(page.get_by_role("button", name="Form", exact=True)).first.click()
     done("the data set is measured, and its band is the data")
 

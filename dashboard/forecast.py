@@ -38,6 +38,11 @@ class Forecast:
         """Whether prompts differ by so much that the formula at their mean rate forecasts too few dead groups."""
         return any(share.right_or_wrong - share.at_mean_rate > TOLD_APART for share in self.shares)
 
+    @property
+    def depends_on_rewards(self) -> bool:
+        """Whether other groups are dead than those that are all right or all wrong."""
+        return any(share.differs for share in self.shares)
+
     def at(self, group_size: int) -> Share | None:
         """The share at a size; None where it was not forecast."""
         return next((share for share in self.shares if share.group_size == group_size), None)
@@ -81,7 +86,7 @@ def forecast(
     rate = sum(rates_P) / len(rates_P)
     sizes = sorted({*SIZES, own_size} if 2 <= own_size <= min(map(len, enough)) else SIZES)
     shares = [
-        Share(size, dead_share(right_P, size), dead_share(equal_P, size), dead_share_at_rate(rate, size))
+        Share(size, dead_share(equal_P, size), dead_share(right_P, size), dead_share_at_rate(rate, size))
         for size in sizes
     ]
     return Forecast(rates_P, len(groups) - len(enough), shares)

@@ -12,7 +12,9 @@ MISSING = "–"
 NOT_FINITE = "NaN"
 REWARD = f"Reward, last {REWARD_STEPS}"
 REWARD_HELP = f"The mean of the last {REWARD_STEPS} steps."
-_MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
+# Within words and after them punctuation stays as it is, since nothing reads it as markup: Streamlit makes
+# names for screen readers from labels as they are written.
+_MARKUP = re.compile(r"((?<![A-Za-z])[-.,')]|(?<![A-Za-z ])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|[!-&*+/:-@\[-^`{-~])")
 # Escaping does not stop Streamlit from linking bare addresses and from turning -> into an arrow; an invisible joiner does.
 _REWRITTEN = re.compile(
     r"(?<=http:)(?=/)|(?<=https:)(?=/)|(?<=www)(?=\.)|(?<=@)|(?<=-)(?=[->])|(?<=<)(?=-)|(?<=[<>~])(?==)", re.IGNORECASE
@@ -21,7 +23,7 @@ _JOINER = "\u2060"
 
 
 def plain(text: str) -> str:
-    """The text with all markup escaped, on one line, control characters as signs: for Streamlit's labels, which interpret Markdown."""
+    """The text with all that could be markup escaped, on one line, control characters as signs: for Streamlit's labels, which interpret Markdown."""
     return _MARKUP.sub(r"\\\1", _REWRITTEN.sub(_JOINER, unturned(" ".join(text.split()))))
 
 

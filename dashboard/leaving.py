@@ -45,8 +45,17 @@ export default function () {
   }
 }
 """
+# Going to another page of the dashboard keeps the session; loading a page again, or closing it, does not.
+_ASK_FIRST = """
+export default function ({ data }) {
+  const onUnload = (event) => data && event.preventDefault()
+  window.addEventListener("beforeunload", onUnload)
+  return () => window.removeEventListener("beforeunload", onUnload)
+}
+"""
 _press = st.components.v2.component("groupscope.press", js=_PRESS)
 _one_step = st.components.v2.component("groupscope.one-step", js=_ONE_STEP)
+_ask_first = st.components.v2.component("groupscope.ask-first", js=_ASK_FIRST)
 
 
 def go(page: PageName, **query: Query) -> NoReturn:
@@ -63,3 +72,9 @@ def leave_in_one_step() -> None:
     """While this is on a page, a link adds one address to the browser's history."""
     with st.container(key="one-step"):
         _one_step(key="one-step-script")
+
+
+def ask_before_unload(*, unsaved: bool) -> None:
+    """While something is unsaved, the browser asks before it loads the page again or closes it: what was written would be lost."""
+    with st.container(key="ask-first"):
+        _ask_first(key="ask-first-script", data=unsaved)

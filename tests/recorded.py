@@ -16,7 +16,7 @@ from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import Progress, RunError
+from backend.contract.records import OwnReward, Progress, RewardFile, RewardText, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 # Takes runs on vLLM, which no real worker of a test offers.
@@ -39,6 +39,27 @@ def claim(client: Client, run_id: int, *, worker: p.WorkerInfo = WORKER) -> p.Cl
     assert claimed.run_id == run_id
     client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     return claimed
+
+
+def scored_by_files(client: Client, texts: Sequence[str], **overrides: Json) -> int:
+    """A failed run whose attempts were scored by these texts of right.py, one after the other."""
+    own: Json = {"kind": "python", "name": "right", "weight": 1.0, "function": "right.py:reward"}
+    run_id = queue(client, rewards={"functions": [own]}, **overrides)
+    file = RewardFile(name="right.py", functions=[OwnReward(function="right.py:reward")])
+    offering = WORKER.model_copy(update={"reward_files": [file]})
+    for text in texts:
+        claimed = client.claim(p.ClaimRequest(worker=offering))
+        assert claimed is not None
+        files = [RewardText(name="right.py", sha256=hashlib.sha256(text.encode()).hexdigest(), text=text)]
+        start = p.Start(attempt=claimed.attempt, from_step=0, device="cpu", reward_texts=files)
+        client.start(run_id, start)
+        fail(client, run_id, claimed, RunError(code="crash", message="it fell over"))
+        later = texts[claimed.attempt :]
+        if later and later[0] == text:
+            client.command(run_id, "retry")
+        elif later:
+            client.retry_with_changed_rewards(run_id)
+    return run_id
 
 
 def group_of(

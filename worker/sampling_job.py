@@ -80,7 +80,7 @@ def _groups_of(client: Client, run_id: int) -> list[Group]:
             if cursor is None:
                 return sorted(groups, key=lambda group: (group.step, group.index))
     except ApiError as error:
-        text = f"The completions of sample {run_id} cannot be read: {error.message}. Sample again."
+        text = f"The completions of sample {run_id} cannot be read: {error.message.removesuffix('.')}. Sample again."
         raise RunFailure("sample_gone", text) from error
 
 

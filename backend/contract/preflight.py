@@ -8,7 +8,7 @@ from backend.contract.base import Json, Record
 class Message(Record):
     """What preflight has to say about one field; `fix` maps dotted paths to values that would settle it.
 
-    `intended`: the recipe itself is set so, and nothing is to be mended.
+    `intended`: the recipe itself is set so, and nothing is to be mended. `waits`: until it is settled no worker takes the run.
     """
 
     level: Literal["error", "warning", "info"]
@@ -16,6 +16,7 @@ class Message(Record):
     text: str
     fix: dict[str, Json] | None = None
     intended: bool = False
+    waits: bool = False
 
 
 class MemoryEstimate(Record):

@@ -237,7 +237,7 @@ class Upload(Record):
     sha256: str
     created_at: datetime
     format: str = "jsonl"
-    encoding: str | None = None  # as the file was written, where that was not UTF-8
+    encoding: str | None = None  # as the file was written, if that was not UTF-8
     separator: str | None = None  # of a table, in words
     duplicates: int | None = None  # rows that are equal to an earlier one; None: not counted
     empty: int | None = None  # rows without a value, which were left out
@@ -295,10 +295,14 @@ class Band(Record):
 
 
 class UploadPreview(Record):
-    """The first rows of an upload."""
+    """The first rows of an upload.
+
+    If its encoding was guessed, `to_check` is the first word in which another encoding would have other letters.
+    """
 
     upload: Upload
     rows: list[dict[str, Json]]
+    to_check: str | None = None
 
 
 MOST_REWARD_FILES = 64
@@ -311,6 +315,7 @@ class OwnReward(Record):
     help: Annotated[CleanText, cut(2_000)] = ""
     unit: Unit = "completion"
     arguments: Annotated[dict[ShortText, Argument], Field(max_length=32)] = {}
+    needs: Annotated[list[ShortText], Field(max_length=256)] = []  # columns: its parameters without a default
 
 
 class RewardFile(Record):

@@ -32,7 +32,7 @@ class SampleConfig(Frozen):
     )
     system_prompt: Annotated[CleanText, Field(max_length=20_000)] | None = None
     prompt_format: Literal["chat", "raw"] = "chat"
-    task: Task | None = Field(None, description="Gives the prompts: those that the first step of a run would draw.")
+    task: Task | None = Field(None, description="Gives the prompts: the first that a run would draw.")
     task_prompts: Annotated[int, Field(ge=1, le=MOST_PROMPTS)] = Field(
         4, description="Prompts drawn from the task, each once: fewer where it has fewer."
     )

@@ -128,10 +128,12 @@ class Rows(Prompted):
 
 PLACES = re.compile(r"\{([^{}\n]{1,200})\}")
 """In a template, the places that columns fill."""
+_NAMED_PLACE = re.compile(r"(?<![\w\\^{}])\{([^\W\d]\w*)\}(?!\})")
+"""A word alone in braces: not JSON, a set, `{{word}}`, or LaTeX's `\\boxed{x}`, `x^{n}` and `\\frac{a}{b}`."""
 
 
 class Dataset(Rows):
-    """Your own prompts: uploaded rows (CSV, JSON, JSON lines, Parquet), or a data set of the Hub (the datasets library loads it)."""
+    """Your own prompts: uploaded rows (CSV, TSV, JSON, JSON lines, Parquet), or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
     answer_column: Column | None = Field(
@@ -162,6 +164,23 @@ class Dataset(Rows):
 def template_columns(template: str, columns: Container[str]) -> list[str]:
     """Those of the columns that stand in the template; `{prompt}` is the prompt, whatever a column of this name holds."""
     return [name for name in PLACES.findall(template) if name in columns and name != "prompt"]
+
+
+def unknown_places(template: str, columns: Container[str]) -> list[str]:
+    """What stands in braces, seems to mean a column, and is none; anything if no column is named at all: all prompts would be alike."""
+    known = template_columns(template, columns) or "{prompt}" in template
+    names = dict.fromkeys((_NAMED_PLACE if known else PLACES).findall(template))
+    return [name for name in names if name not in columns and name != "prompt"]
+
+
+def untrained_text(source: str, known: Iterable[str]) -> str:
+    """That a source with a share has no row to train on, with those that have."""
+    return f"no row to train on is from {source}; the rows are from {', '.join(known):.500}"
+
+
+def is_missing(value: Json) -> bool:
+    """Whether a row has no value here: null, an empty text or an empty list."""
+    return value is None or value == "" or value == []
 
 
 def missing_text(column: str, rows: int, first: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from backend.contract.health import Health
 from backend.contract.queries import MetricQuery
 from backend.contract.records import PHASES
 from backend.health import machine, policy, rewards
-from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, weights
+from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, correctness, weights
 from backend.health.rule import Rule
 from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
@@ -58,7 +58,8 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     row = runs.row_of(tx, run_id)
     step, running = row["step"], row["status"] == "running"
     heard = row["lease_until"] - terms.ttl if running else terms.now  # each word from the worker renews the lease
-    components = (f"rewards/{name}/{what}" for name in weights(row["config"]) for what in ("mean", "std"))
+    named = {*weights(row["config"]), *correctness(row["config"])}
+    components = (f"rewards/{name}/{what}" for name in sorted(named) for what in ("mean", "std"))
     recent = (
         select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean)
         .join(attempt, history.of_attempt(prompt_group))

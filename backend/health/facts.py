@@ -15,6 +15,8 @@ HISTORY = 50  # steps that are read, the recent ones included
 ENOUGH = 5  # steps without which most rules keep silent: the first ones say little
 
 SOLVED = 0.9  # of the highest reward: little is left to learn
+HIGHEST = "of the highest possible (if none is known, of right answers)"
+"""What a share is of, in the words of the rules that ask whether a run has `solved` its task."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,15 @@ class Facts:
         return self.start.get(name, NOTHING) if self.step >= 2 * RECENT else NOTHING
 
     def solved(self, share: float = SOLVED) -> bool:
-        """Whether the recent reward is at least this share of the highest possible. False if either is not known."""
+        """Whether the recent reward is at least this share of the highest possible; if none is known, whether the share of right answers is.
+
+        Of several correctness rewards each must be: an answer is right if all of them are 1. False if nothing is known.
+        """
         highest, reward = reward_bound(self.config), self.recent("reward").mean
-        return highest is not None and reward is not None and reward >= share * highest
+        if highest is not None:
+            return reward is not None and reward >= share * highest
+        right = [self.recent(f"rewards/{name}/mean").mean for name in correctness(self.config)]
+        return bool(right) and all(mean is not None and mean >= share for mean in right)
 
     def risen(self, share: float) -> bool:
         """Whether the reward has risen since the start by at least this share of the std that it had then."""
@@ -133,6 +141,11 @@ def weights(config: Mapping[str, Json]) -> dict[str, float]:
     """The weight of each reward function that moves the reward, by name."""
     found = {name: number_at(one, "weight", 1.0) for name, one in _functions(config).items()}
     return {name: weight for name, weight in found.items() if weight}
+
+
+def correctness(config: Mapping[str, Json]) -> list[str]:
+    """The names of the reward functions that say what is right, whatever their weight."""
+    return [name for name, one in _functions(config).items() if one.get("kind") == "correctness"]
 
 
 def bounded(config: Mapping[str, Json], name: str) -> bool:

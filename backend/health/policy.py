@@ -1,6 +1,6 @@
 """Rules about the policy: its gradient, its distance from the reference, its entropy, its loss, the rate at which it learns."""
 
-from backend.health.facts import HISTORY, RECENT, Facts, Stretch
+from backend.health.facts import HIGHEST, HISTORY, RECENT, SOLVED, Facts, Stretch
 from backend.health.rewards import all_rewards_zero
 from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
 from backend.preflight.hints import LORA_RATE_LOW
@@ -85,7 +85,7 @@ def kl_blow_up(facts: Facts) -> Finding | None:
 @rule(
     "Entropy has collapsed",
     f"mean entropy of the last {RECENT} steps is at most {percent(ENTROPY_LEFT)} of that of the first {RECENT}, while the reward is "
-    "below 90 % of the highest possible",
+    f"below {percent(SOLVED)} {HIGHEST}",
     "entropy",
     "reward",
     steps=2 * RECENT,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 
 from backend.contract.reward import reward_bound
-from backend.health.facts import HISTORY, NOTHING, RECENT, Facts, Stretch, bounded, weights
+from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, Facts, Stretch, bounded, weights
 from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
 
 ZEROS = 3  # steps in a row
@@ -75,7 +75,7 @@ def _collapsed(facts: Facts) -> str:
 @rule(
     "Most groups are dead",
     f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have rewards that are all equal; this is a note, not a warning, if the "
-    f"mean reward of these steps is at least {percent(WELL)} of the highest possible",
+    f"mean reward of these steps is at least {percent(WELL)} {HIGHEST}",
     "frac_reward_zero_std",
 )
 def dead_groups(facts: Facts) -> Finding | None:
@@ -89,8 +89,10 @@ def dead_groups(facts: Facts) -> Finding | None:
     solved, highest = facts.solved(WELL), reward_bound(facts.config)
     dead = [group.reward_mean for group in facts.groups if group.state == "zero_variance"]
     means = [each for each in dead if each is not None]
-    others = [each for each in means if highest is None or each < RIGHT * highest]
-    got = f"{percent(mean)} of the groups of {span(share.values)} were dead{_what_they_got(len(means), others)}."
+    others = means if highest is None else [each for each in means if each < RIGHT * highest]
+    got = (
+        f"{percent(mean)} of the groups of {span(share.values)} were dead{_what_they_got(len(means), others, highest)}."
+    )
     larger = (
         f"Draw larger groups (sampling.group_size, now {facts.number('sampling.group_size', 0):.0f}), so that one completion differs "
         "more often; take prompts of middling difficulty; or replace dead groups while sampling (algorithm.dead_groups: resample)."
@@ -101,19 +103,22 @@ def dead_groups(facts: Facts) -> Finding | None:
         level="note" if solved else None,
         measured=got,
         advice=stop if solved else larger,
-        numbers={"mean_share": mean, "dead_groups": len(means), "dead_all_right": len(means) - len(others)},
+        numbers={"mean_share": mean, "dead_groups": len(means)}
+        | ({} if highest is None else {"dead_all_right": len(means) - len(others)}),
         evidence=evidence(share.values, "frac_reward_zero_std", "reward", step=peak, state="zero_variance"),
     )
 
 
-def _what_they_got(dead: int, others: list[float]) -> str:
-    """How many dead groups were all right, and what the others got."""
+def _what_they_got(dead: int, others: list[float], highest: float | None) -> str:
+    """How many dead groups were all right, and what the others got; of all what they got if no highest reward is known."""
     if not dead:
         return ""
     if not others:
         return f"; every completion was right in all {dead} of them"
     low, high = figure(min(others)), figure(max(others))
     got = f"all equal, at {low}" if min(others) == max(others) else f"all equal, at {low} to {high}"
+    if highest is None:
+        return f"; the rewards of each of these {dead} were {got}"
     if len(others) == dead:
         return f"; no completion got the highest reward in any of these {dead} ({got})"
     right = dead - len(others)
@@ -169,7 +174,7 @@ def unscored(facts: Facts) -> Finding | None:
 @rule(
     "Completions change in length but get no better",
     f"the mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it. "
-    f"Meanwhile the reward rose by less than {BETTER:g} of its std at the start, and it is below 90 % of the highest possible",
+    f"Meanwhile the reward rose by less than {BETTER:g} of its std at the start, and it is below {percent(SOLVED)} {HIGHEST}",
     "completions/mean_length",
     "reward",
     "reward_std",

@@ -42,7 +42,7 @@ def time_estimate(config: TrainingConfig, facts: Facts) -> TimeEstimate | None:
     shape, worker = facts.shape_of(config.model.source), facts.roomiest or next(iter(facts.workers), None)
     if shape is None or worker is None or not isinstance(config, GrpoConfig):
         return None
-    return _counted(config, shape, worker.device)
+    return _counted(config, shape, worker.device, facts)
 
 
 def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
@@ -62,7 +62,7 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
-        basis=f"measured here over {count} similar step{'s' if count > 1 else ''} on {times.device}{beside}",
+        basis=f"measured here over {count} similar step{'s' if count > 1 else ''}{' of another task' if times.other_task else ''} on {times.device}{beside}",
         with_evaluations=not due or known is not None,
         parts=parts,
         advice=_advice(parts, config) if parts else "",
@@ -74,22 +74,37 @@ def evaluations(steps: int, every: int) -> int:
     return 1 + -(-steps // every) if every else 0
 
 
-def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate | None:
-    """From the operations of a step; None if the device's speed is not known."""
+def _counted(config: GrpoConfig, shape: ModelShape, device: str, facts: Facts) -> TimeEstimate | None:
+    """From the operations of a step, at the speed of a run that was measured there if there is one; None if the device's speed is not known."""
     parts = _step_seconds(config, shape, device)
     if parts is None:
         return None
+    slower = _times_slower(facts, device)
+    at = f"an {MEASURED_ON}, of which a slower or busy machine may take several times as long"
+    if slower is not None and facts.timed is not None:
+        parts = {phase: value * slower for phase, value in parts.items()}
+        at = f"run {facts.timed.id} on {device}"
     seconds = sum(parts.values())
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps,
-        basis=f"not measured yet: computed from the model's shape at the speed of an {MEASURED_ON}, as if every completion reached its token limit; "
+        basis=f"not measured yet: computed from the model's shape at the speed of {at}, as if every completion reached its token limit; "
         "scoring and evaluations are not counted",
         measured=False,
         with_evaluations=False,
         parts=parts,
         advice=_advice(parts, config),
     )
+
+
+def _times_slower(facts: Facts, device: str) -> float | None:
+    """How many times as long as counted the steps of a run took on the device; None if none was measured there."""
+    run = facts.timed
+    shape = facts.shape_named(run.origin) if run is not None else None
+    if run is None or shape is None or run.device != device:
+        return None
+    counted = _step_seconds(run.config, shape, device)
+    return median(run.seconds) / sum(counted.values()) if counted is not None else None
 
 
 def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:

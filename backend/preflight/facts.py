@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.catalog import SHAPES
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.preflight import Message
 from backend.contract.records import Offers
@@ -17,6 +18,18 @@ class StepTimes:
     seconds: Sequence[float]
     phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
     evaluations: Sequence[float] = ()
+    other_task: bool = False  # the runs asked other prompts
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A run of any model and any sizes whose steps were measured, in seconds, on a device: it says how fast that is."""
+
+    id: int
+    config: GrpoConfig
+    origin: str  # the model that it began with
+    device: str
+    seconds: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -41,13 +54,19 @@ class Facts:
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
+    source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
+    columns: Sequence[str] | None = None  # of the upload that is read
     step_times: StepTimes | None = None
+    timed: TimedRun | None = None
     success: Success | None = None
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 
     def shape_of(self, source: str) -> ModelShape | None:
         """The shape of the model that this source leads to, as it is known here or to a worker; None if nobody knows."""
-        named = self.origin or source
+        return self.shape_named(self.origin or source)
+
+    def shape_named(self, named: str) -> ModelShape | None:
+        """The shape of a model by its name, which is no `run:<id>@<step>`."""
         offered = {one.source: one.shape for worker in self.workers for one in worker.models}
         # another revision of a model has the same shape, or next to never another
         return SHAPES.get(named) or offered.get(named) or offered.get(named.partition("@")[0])

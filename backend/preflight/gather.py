@@ -1,31 +1,37 @@
 """The facts that preflight rests on, read from the database and the uploads."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, select
 
 from backend import workers
 from backend.checkpoints import files
 from backend.checkpoints import store as checkpoints
 from backend.contract import stored
-from backend.contract.config import RunConfig, TrainingConfig, data_of
+from backend.contract.config import RUN_CONFIG, RunConfig, data_of
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
-from backend.contract.queries import MetricQuery
-from backend.contract.records import PHASES
+from backend.contract.queries import MetricQuery, SplitQuery
+from backend.contract.records import PHASES, Upload
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
 from backend.preflight.duration import evaluations
-from backend.preflight.facts import Facts, StepTimes, Success
+from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
 from backend.runs import store as runs
 from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
-from backend.uploads import columns
+from backend.uploads import columns, reading
 from backend.uploads import store as uploads
+from backend.uploads.reading import COUNTED_BYTES
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -38,17 +44,27 @@ LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
+    data, read = _upload(tx, config), data_of(config)
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
-    similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
+    alive = [one for one in workers.recent(tx, now, silence) if one.alive]
+    earlier = [] if isinstance(config, SampleConfig) else _newest_runs(tx)
+    of_model = [row for row in earlier if row["config"].get("model") == config.model.model_dump(mode="json")]
+    similar = [row for row in of_model if _asked(row["config"]) == _asked(config.model_dump(mode="json"))]
+    times = _step_times(tx, config, similar)
+    if times is None and (elsewhere := _step_times(tx, config, of_model)) is not None:
+        times = replace(elsewhere, other_task=True)
     return Facts(
-        workers=[one for one in workers.recent(tx, now, silence) if one.alive],
+        workers=alive,
         origin=origin_of(tx, config.model.source),
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
         ],
-        training_items=_training_items(tx, config),
-        step_times=_step_times(tx, config, similar) if similar else None,
+        training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
+        source_items=_source_items(home, config, data),
+        columns=data.columns if data else None,
+        step_times=times,
+        timed=_timed_run(tx, [*of_model, *earlier], {one.device for one in alive}) if times is None else None,
         success=_success(tx, similar),
         disk_free=shutil.disk_usage(home).free if any(files.holds(home, store) for store in stores) else None,
     )
@@ -76,24 +92,44 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     return []
 
 
-def _training_items(tx: Connection, config: RunConfig) -> int | None:
-    read, upload_id = data_of(config), columns.upload_of(config)
-    if read is None or upload_id is None:
-        return None
+def _upload(tx: Connection, config: RunConfig) -> Upload | None:
+    upload_id = columns.upload_of(config)
     try:
-        return round(uploads.get(tx, upload_id).rows * (1 - read[1].held_out))
+        return None if upload_id is None else uploads.get(tx, upload_id)
     except NotFound:
         return None
 
 
-def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
-    """The newest runs of the same model on the same task; compared here, since databases compare JSON differently."""
+def _source_items(home: Path, config: RunConfig, upload: Upload | None) -> dict[str, int]:
+    """Items to train on by source, of the sources with a share; nothing if the upload is too large to count, or one of them is not in it."""
+    asked = data_of(config)
+    if asked is None or upload is None or not isinstance(asked[1], Dataset) or not asked[1].shares:
+        return {}
+    data, path = asked[1], uploads.path_of(home, upload.id)
+    if upload.size_bytes > COUNTED_BYTES or not path.exists():
+        return {}
+    query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=data.source_column)
+    found = reading.read(path, query, tuple(data.shares)).split.sources
+    return {name: found[name].train for name in data.shares} if data.shares.keys() <= found.keys() else {}
+
+
+def _newest_runs(tx: Connection) -> Sequence[RowMapping]:
+    """Training runs that a worker took; their configurations are compared here, since databases compare JSON differently."""
     query = select(run).where(runs.PRESENT, run.c.kind != "sample", run.c.attempt > 0)
-    wanted = config.model_dump(mode="json")
-    for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
-        earlier: Any = row["config"]
-        if earlier.get("model") == wanted["model"] and _asked(earlier) == _asked(wanted):
-            yield row
+    return tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings().all()
+
+
+def _timed_run(tx: Connection, rows: Iterable[RowMapping], devices: Collection[str]) -> TimedRun | None:
+    """The first of the runs whose steps were measured on one of the devices; it may be of any model and any sizes."""
+    for row in rows:
+        if row["kind"] != "grpo" or row["device"] not in devices:
+            continue
+        times = _newest_times(tx, row, ["step_time"])["step_time"]
+        with suppress(ValidationError):  # of an older version
+            config = RUN_CONFIG.validate_python(row["config"])
+            if times and isinstance(config, GrpoConfig):
+                return TimedRun(row["id"], config, origin_of(tx, config.model.source), row["device"], times)
+    return None
 
 
 def _asked(config: Any) -> object:
@@ -127,14 +163,12 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
             continue
-        newest = MetricQuery(names=tuple(seconds), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
-        series = metrics.read(tx, row["id"], newest).series
-        for name in series.keys() & seconds.keys():
-            times = (value for value in reversed(series[name].value) if value is not None)
-            seconds[name] += [value for value in times if 0 <= value <= MOST_SECONDS]
+        newest = _newest_times(tx, row, seconds)
+        for name, values in newest.items():
+            seconds[name] += values
         if seconds["step_time"]:
             device = row["device"]
-        if "step_time" in series and _evaluation(row["config"]) == _evaluation(wanted_config):
+        if newest["step_time"] and _evaluation(row["config"]) == _evaluation(wanted_config):
             evaluated += _seconds_each(tx, row)
         timed += 1
         if len(seconds["step_time"]) >= STEPS_LOOKED_AT and (evaluated or timed >= RUNS_TIMED):
@@ -143,6 +177,18 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
         return None
     kept = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
     return StepTimes(device, kept["step_time"], {phase: kept[name] for name, phase in PHASE_METRICS.items()}, evaluated)
+
+
+def _newest_times(tx: Connection, row: RowMapping, names: Iterable[str]) -> dict[str, list[float]]:
+    """The seconds of a run's last steps by metric, the newest first; without what cannot be a time."""
+    wanted = MetricQuery(names=tuple(names), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
+    series = metrics.read(tx, row["id"], wanted).series
+    return {
+        name: [value for value in reversed(series[name].value) if value is not None and 0 <= value <= MOST_SECONDS]
+        if name in series
+        else []
+        for name in wanted.names
+    }
 
 
 def _evaluation(config: Any) -> object:

@@ -1,6 +1,6 @@
 """What is worth knowing before a run starts: few things, each with what to do."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from math import lcm
@@ -8,7 +8,7 @@ from typing import Literal
 
 from backend.catalog import CARDS
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig, data_of
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
@@ -17,6 +17,7 @@ from backend.contract.recipes import RECIPES
 from backend.contract.records import MOST_MODELS
 from backend.contract.reward import file_of
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Dataset
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB
 from backend.preflight.facts import Facts
 from backend.preflight.memory import trained_parameters
@@ -28,6 +29,7 @@ LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
 TRACED_BYTES = 10  # of a token, compressed: 9.3 in a run of SmolLM2 with the defaults
+ORDER_TOKENS = 8  # of {"order": []}
 WORTH_SAYING = 0.1  # of the free disk
 MANY_TIMES = 10  # a pair seen more often than this is learned by heart
 OFFERING = {
@@ -71,12 +73,31 @@ def context(config: RunConfig, facts: Facts) -> Hints:
 
 
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
-    """More prompts than there are items."""
-    asked = config.budget.steps * config.sampling.prompts_per_step
-    if facts.training_items and asked > 2 * facts.training_items:
-        times = asked / facts.training_items
-        text = f"{asked:,} prompts are drawn from {facts.training_items:,} training items: each is asked about {times:.0f} times"
-        yield _hint("info", "budget.steps", text)
+    """More prompts than there are items, in all or of a source with a share."""
+    asked, shares = config.budget.steps * config.sampling.prompts_per_step, _shares(config)
+    items = facts.source_items if shares else {"": facts.training_items or 0}
+    whole = sum(shares.values())
+    times = {name: asked * shares.get(name, 1.0) / (whole or 1.0) / count for name, count in items.items() if count}
+    if max(times.values(), default=0.0) <= 2:
+        return
+    least, most = min(times, key=lambda name: times[name]), max(times, key=lambda name: times[name])
+    text = f"{asked:,} prompts are drawn from {sum(items.values()):,} training items: "
+    if least == most:
+        text += f"each is asked about {_times(times[most])}"
+    else:
+        text += f"by the shares of their sources, each of {least} is asked about {_times(times[least])} and each of {most} about {_times(times[most])}"
+        text += "; the other sources lie between" if len(times) > 2 else ""
+    yield _hint("info", "budget.steps", text)
+
+
+def _times(value: float) -> str:
+    """0.4 times, 7 times, 120 times."""
+    return f"{value:.0f} times" if value >= 1 else f"{value:.1g} times"
+
+
+def _shares(config: GrpoConfig) -> Mapping[str, float]:
+    """The shares of the sources in the prompts; empty if prompts are drawn as the rows are."""
+    return config.task.shares if isinstance(config.task, Dataset) else {}
 
 
 def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
@@ -88,7 +109,7 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
             yield _hint("warning", "optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
         return
     shape = facts.shape_of(config.model.source)
-    tiny, usual = shape is not None and shape.parameters < SMALL, full_rate(shape.parameters if shape else None)[0]
+    tiny, usual = shape is not None and shape.parameters < SMALL, full_rate(shape.parameters if shape else None)
     limit = TINY_RATE_LIMIT if tiny else FULL_RATE_LIMIT
     if rate > limit:
         text = f"full training at {_rate(rate)} often collapses; {_rate(usual)} is what works for {'this' if tiny else 'a pretrained'} model"
@@ -121,7 +142,7 @@ def group_size(config: GrpoConfig, facts: Facts) -> Hints:
         text = f"with {size} completions {about} {share:.0%} of the groups are all right or all wrong, which teaches nothing ({known})"
         yield _hint("warning", "sampling.group_size", text, USUAL_GROUP)
     elif success is not None and share > 0.5:
-        text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
+        text = f"about {share:.0%} of the groups will be all right or all wrong, which teaches nothing unless another reward tells them apart: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
         yield _hint("warning", "sampling.group_size", text)
 
 
@@ -163,6 +184,19 @@ def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
             "remaining differences as large as right and wrong; group_center does not"
         )
         yield _hint("info", "algorithm.advantage", text, {"kind": "group_center"})
+
+
+def short_rankings(config: GrpoConfig, _facts: Facts) -> Hints:
+    """A judge's order of the group that would be cut off."""
+    size = config.sampling.group_size
+    order = ORDER_TOKENS + sum(len(str(number)) + 1 for number in range(1, size + 1))
+    for index, one in enumerate(config.rewards.functions):
+        if one.kind == "ranking" and one.max_tokens < order:
+            text = (
+                f"an order of {size} answers takes about {order} tokens (one for each digit and each comma), and the judge's "
+                f"reply ends after {one.max_tokens}: a reply that is cut off scores nothing"
+            )
+            yield _hint("warning", f"rewards.functions.{index}.max_tokens", text, 2 * order)
 
 
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -251,7 +285,7 @@ def _traced_tokens(config: GrpoConfig) -> int:
 def workers(_config: RunConfig, facts: Facts) -> Hints:
     """No worker would take the run."""
     if not facts.workers:
-        yield _hint("info", None, "no worker is connected: the run waits in the queue until one is")
+        yield _waits(_hint("info", None, "no worker is connected: the run waits in the queue until one is"))
 
 
 def offers(config: RunConfig, facts: Facts) -> Hints:
@@ -264,16 +298,35 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
     missing = [(needs.judges[name], f"judge {name}", "its operator sets GROUPSCOPE_JUDGES") for name in sorted(judges)]
     missing += [(needs.functions[name], f"function {name}", _way_to(name, facts)) for name in sorted(functions)]
     for field, what, how in missing:
-        yield _hint("warning", field, f"no connected worker has the {what}: the run waits until one has; {how}")
+        yield _waits(_hint("warning", field, f"no connected worker has the {what}: the run waits until one has; {how}"))
     if not any(needs.engine in one.engines for one in facts.workers):
         text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
-        yield _hint("warning", "sampling.engine", text, "native")
+        yield _waits(_hint("warning", "sampling.engine", text, "native"))
     elif (most := max(one.processes for one in facts.workers)) < needs.processes:
         text = f"no connected worker trains with {needs.processes} processes, the most is {most}: the run waits until one does; its operator sets GROUPSCOPE_PROCESSES"
-        yield _hint("warning", "compute.processes", text, most)
+        yield _waits(_hint("warning", "compute.processes", text, most))
     elif not missing:
         text = "no connected worker has all that the run names (judges, functions, engine, processes): the run waits until one has"
-        yield _hint("warning", None, text)
+        yield _waits(_hint("warning", None, text))
+
+
+def reward_columns(config: RunConfig, facts: Facts) -> Hints:
+    """A Python reward takes a column that the upload lacks."""
+    described = data_of(config)
+    if facts.columns is None or described is None or not isinstance(described[1], Dataset):
+        return
+    given = {*facts.columns, *(["answer"] if described[1].answer_column is not None else [])}
+    offered = {name: one for worker in facts.workers for name, one in worker.own_rewards.items()}
+    for function, field in needs_of(config.model_dump(mode="json")).functions.items():
+        missing = [name for name in offered[function].needs if name not in given] if function in offered else []
+        if missing:
+            known = ", ".join(facts.columns)
+            text = (
+                f"{function} takes {', '.join(missing)}, and the data has no such column; its columns are {known:.500}"
+            )
+            if "answer" in missing:
+                text += ". The answer column, if one is chosen, is given as answer"
+            yield _hint("warning", field, text)
 
 
 def _way_to(function: str, facts: Facts) -> str:
@@ -318,11 +371,13 @@ GRPO_RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     disk,
     no_penalty,
     learned_scores,
+    short_rankings,
     loss_on_policy,
     off_policy,
     small_cap,
     workers,
     offers,
+    reward_columns,
 )
 PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] = (
     model_source,
@@ -332,11 +387,18 @@ PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] 
     disk,
     workers,
     offers,
+    reward_columns,
     context,
     repeated_pairs,
 )
 
-SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (model_source, context, workers, offers)
+SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (
+    model_source,
+    context,
+    workers,
+    offers,
+    reward_columns,
+)
 
 
 def hints(config: RunConfig, facts: Facts) -> list[Message]:
@@ -375,3 +437,8 @@ def _hint(level: Literal["error", "warning", "info"], field: str | None, text: s
     """A message about a field; `value` would settle it."""
     fix = None if field is None or value is None else {field: value}
     return Message(level=level, field=field, text=text, fix=fix)
+
+
+def _waits(message: Message) -> Message:
+    """The same, as one that keeps a run in the queue."""
+    return message.model_copy(update={"waits": True})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import inf
+from typing import NamedTuple
 
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
@@ -15,19 +16,53 @@ from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, MICRO_BATCH, O
 from backend.preflight.memory import needed, trained_parameters
 
 SMALL, LARGE = 10_000_000, 1_000_000_000  # parameters
-_BY_SIZE = (  # the parameters end here, the rate, and why. The tiny model collapsed at 1e-3.
-    (SMALL, Optimizer().learning_rate, "a model that small bears a high rate: the quickstart's was measured"),
-    (LARGE, 1e-5, "SmolLM2 learns with it; models of this size often collapse with more than five times as much"),
-    (inf, 1e-6, "most published GRPO runs on models of a billion parameters and more use it"),
+
+
+class _Rates(NamedTuple):
+    """Of models with fewer parameters than `below`: the learning rates of all the weights and of adapters, each with its reason."""
+
+    below: float
+    full: float
+    why_full: str
+    adapters: float
+    why_adapters: str
+
+
+_TENFOLD = "10 times the rate of all the weights, which adapters usually need whatever their rank"
+_BY_SIZE = (  # The tiny model collapsed at 1e-3.
+    _Rates(
+        SMALL,
+        Optimizer().learning_rate,
+        "a model that small bears a high rate: the quickstart's was measured",
+        10 * Optimizer().learning_rate,
+        f"{_TENFOLD}: the tiny model learns with it as fast as with all its weights",
+    ),
+    _Rates(
+        LARGE,
+        1e-5,
+        "SmolLM2 learns with it; models of this size often collapse with more than five times as much",
+        1e-4,
+        f"{_TENFOLD}: SmolLM2 learns with it",
+    ),
+    _Rates(
+        inf,
+        1e-6,
+        "most published GRPO runs on models of a billion parameters and more use it",
+        1e-4,
+        "the rate that adapters of smaller models learn with; 100 times that of all the weights, which is a careful one",
+    ),
 )
-_ADAPTERS = 1e-4, "adapters need about 10 times the rate of all the weights, whatever their rank"
 MOST_TOKENS, FEWEST_TOKENS = Optimizer().micro_batch_tokens, 512
 SPARE = 0.9  # of the memory, at most: an estimate leaves out what libraries take for themselves
 
 
-def full_rate(parameters: int | None) -> tuple[float, str]:
-    """The learning rate with which all weights of a pretrained model usually learn, and why; of an unknown number, of a middle one."""
-    return next((rate, why) for below, rate, why in _BY_SIZE if (parameters or SMALL) < below)
+def full_rate(parameters: int | None) -> float:
+    """The learning rate with which all weights of a pretrained model usually learn; of an unknown number, of a middle one."""
+    return _rates(parameters or SMALL).full
+
+
+def _rates(parameters: int) -> _Rates:
+    return next(one for one in _BY_SIZE if parameters < one.below)
 
 
 def starting_settings(config: TrainingConfig, shape: ModelShape, worker: Offers | None) -> list[StartingSettings]:
@@ -74,8 +109,11 @@ def _values(config: TrainingConfig, shape: ModelShape, needs: int, has: int | No
     model, tokens = config.model, config.optimizer.micro_batch_tokens
     yield _value("model.lora", model.lora.model_dump(mode="json") if model.lora else None, _why_lora(model, shape))
     if isinstance(config, GrpoConfig):
-        rate, reason = full_rate(shape.parameters) if model.lora is None else _ADAPTERS
-        yield _value("optimizer.learning_rate", rate, reason)
+        rates = _rates(shape.parameters)
+        yield _value(
+            "optimizer.learning_rate",
+            *((rates.full, rates.why_full) if model.lora is None else (rates.adapters, rates.why_adapters)),
+        )
     reason = "bfloat16 on a GPU that has it, float32 elsewhere; the weights that are trained stay float32"
     yield _value("model.dtype", model.dtype, reason)
     reason = f"with it about {needs / GIB:.1f} GiB are needed"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.contract.base import to_json
+from backend.contract.task import is_missing
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.uploads.formats import FileFormat, read
@@ -166,8 +167,8 @@ def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:
     """Count, for each column so far and each new one, the rows that lack it; this is row `number` of those that are kept."""
     for name in [name for name in row if name not in missing]:
         missing[name] = number - 1, list(range(1, min(number, NAMED + 1)))
-    if len(row) == len(missing) and None not in row.values():
+    if len(row) == len(missing) and not any(map(is_missing, row.values())):
         return
     for name, (count, first) in missing.items():
-        if row.get(name) is None:
+        if is_missing(row.get(name)):
             missing[name] = count + 1, first if len(first) == NAMED else [*first, number]

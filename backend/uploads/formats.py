@@ -11,12 +11,14 @@ import io
 import json
 import math
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
+from backend.uploads.encoding import encoding_of
 from backend.uploads.jsonl import (
     LONGEST_LINE,
     MOST_COLUMNS,
@@ -32,7 +34,6 @@ from backend.uploads.jsonl import (
 Format = Literal["jsonl", "json", "csv", "parquet"]
 HEAD = 2**20  # bytes that show a format and a separator
 BATCH = 32  # rows of a Parquet file at a time: each may have megabytes
-SAMPLE = 2**18  # bytes that show an encoding
 EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _PACKED = {
@@ -46,8 +47,6 @@ _PACKED |= {
     b"\xd0\xcf\x11\xe0": "an old Excel file",
 }
 _PACKED |= {b"%PDF": "a PDF", b"\x89PNG": "an image", b"SQLite format 3": "a database"}
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
-_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def read(path: Path, suffix: str) -> tuple[FileFormat, Iterator[NumberedRow]]:
     for magic, what in _PACKED.items():
         if head.startswith(magic):
             raise refused(f"The file is {what}. Save it as CSV, JSON lines or Parquet, unpacked.")
-    encoding = _encoding(path, head)
+    encoding = encoding_of(path, head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
     if not text.strip():
         raise refused(EMPTY)
@@ -94,39 +93,6 @@ def read(path: Path, suffix: str) -> tuple[FileFormat, Iterator[NumberedRow]]:
     separator = None if kind == "lines" else _separator(text)
     words = None if separator is None else SEPARATORS[separator]
     return FileFormat("csv", shown, words), _table(path, encoding, separator)
-
-
-def _encoding(path: Path, head: bytes) -> str:
-    """UTF-8 if the whole file is, apart from a broken byte; otherwise what its byte order mark says, or what its bytes look like."""
-    for mark, encoding in _MARKS.items():
-        if head.startswith(mark):
-            return "utf-8-sig" if encoding == "utf-8" else encoding
-    if head[:SAMPLE].count(0) > len(head[:SAMPLE]) // 5:  # half of the bytes of English in UTF-16
-        even, odd = head[:SAMPLE:2].count(0), head[1:SAMPLE:2].count(0)
-        return "utf-16-be" if even > odd else "utf-16-le"
-    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(HEAD):
-            try:
-                decoder.decode(chunk)
-            except UnicodeDecodeError as error:
-                at += error.start
-                break
-            at += len(chunk)
-        else:
-            return "utf-8"
-        begin = max(0, at - SAMPLE // 2)
-        file.seek(begin)
-        sample = file.read(SAMPLE)
-    sample = sample[sample.find(b"\n") + 1 if begin else 0 : sample.rfind(b"\n") + 1] or sample  # no letter cut in two
-    read = [one for one in sample.decode("utf-8", errors="replace") if one > "\x7f"]
-    if read.count("\ufffd") < len(read) / 2:
-        return "utf-8"  # reading it will find the broken byte, and name the line
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(sample).best()
-    usual = sample.decode("cp1252", errors="replace")  # of several that read it alike, what Windows writes in the West
-    return best.encoding if best is not None and sample.decode(best.encoding, errors="replace") != usual else "cp1252"
 
 
 def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
@@ -212,7 +178,7 @@ def _json_document(path: Path, encoding: str, head: str) -> Iterator[NumberedRow
             for number, row in enumerate(ijson.items(file, prefix, buf_size=LONGEST_LINE), 1):
                 if not isinstance(row, dict):
                     raise wrong(number, 'is not an object; write {"prompt": …, "answer": …}', "row")
-                yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
+                yield number, {name: _plain(number, name, value, of_json=True) for name, value in row.items()}, None
     except (ijson.JSONError, ValueError) as error:
         why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         why = " ".join(why.partition("(right here)")[0].split())
@@ -316,6 +282,9 @@ def _parquet(path: Path) -> Iterator[NumberedRow]:
             if file.metadata.num_rows > MOST_ROWS:
                 raise too_many_rows()
             number = 0
+            kinds = {
+                field.name: field.type for field in file.schema_arrow if "float" in str(field.type)
+            }  # 64 bits: double
             for batch in file.iter_batches(batch_size=BATCH, use_threads=False):
                 if batch.nbytes > BATCH * LONGEST_LINE:
                     raise wrong(
@@ -323,6 +292,7 @@ def _parquet(path: Path) -> Iterator[NumberedRow]:
                     )
                 for row in batch.to_pylist():
                     number += 1
+                    row |= {name: _shortened(row[name], kind) for name, kind in kinds.items()}
                     yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
     except MemoryError:
         raise  # one of Arrow's own, too
@@ -330,21 +300,54 @@ def _parquet(path: Path) -> Iterator[NumberedRow]:
         raise refused(f"The Parquet file cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-def _plain(number: int, column: str, value: Any) -> Any:
-    """As JSON has it. Raises Invalid for bytes, of which no prompt is made."""
+def _shortened(value: Any, kind: Any) -> Any:
+    """A value of an Arrow type, each of its numbers of 32 or 16 bits as the shortest that reads back to it: 0.1, not 0.10000000149011612."""
+    import pyarrow.types as of
+
+    if value is None:
+        return None
+    if of.is_float32(kind) or of.is_float16(kind):
+        if float(value).is_integer() and abs(value) < 2**53:
+            return float(value)
+        width, least = ("f", 6) if of.is_float32(kind) else ("e", 3)  # digits that the type always keeps
+        exact = struct.pack(width, value)
+        rounded = (float(f"{value:.{digits}g}") for digits in range(least, 10))
+        return next((one for one in rounded if _packed(width, one) == exact), float(value))
+    if of.is_map(kind):
+        return [(_shortened(key, kind.key_type), _shortened(one, kind.item_type)) for key, one in value]
+    if of.is_struct(kind):
+        return {field.name: _shortened(value[field.name], field.type) for field in kind}
+    if of.is_dictionary(kind):
+        return _shortened(value, kind.value_type)
+    return [_shortened(one, kind.value_type) for one in value] if of.is_nested(kind) else value
+
+
+def _packed(width: str, value: float) -> bytes:
+    try:
+        return struct.pack(width, value)
+    except OverflowError:  # rounded up beyond the largest
+        return b""
+
+
+def _plain(number: int, column: str, value: Any, *, of_json: bool = False) -> Any:
+    """As JSON has it, and a number with digits that would be lost as a text. Raises Invalid for bytes, of which no prompt is made."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return None if math.isnan(value) else value  # so pandas writes what is missing
         case list() | tuple():
-            return [_plain(number, column, one) for one in value]
+            return [_plain(number, column, one, of_json=of_json) for one in value]
         case Mapping():
-            return {str(name): _plain(number, column, one) for name, one in value.items()}
+            return {str(name): _plain(number, column, one, of_json=of_json) for name, one in value.items()}
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case decimal.Decimal():
-            return int(value) if value.as_tuple().exponent == 0 else _plain(number, column, float(value))
+            if value.as_tuple().exponent == 0:
+                return int(value)
+            if not of_json:
+                return f"{value:f}"  # exact, 2.50 too
+            return float(value) if decimal.Decimal(repr(float(value))) == value else str(value)
         case datetime.timedelta():
             return value.total_seconds()
     raise wrong(

@@ -1,13 +1,15 @@
 """Reading JSONL: one JSON object a line, and errors that name the line."""
 
 import json
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
 from backend.contract.base import Json, storable, to_json
-from backend.contract.task import LONGEST_NAME
+from backend.contract.task import LONGEST_NAME, as_text
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 
@@ -51,6 +53,21 @@ def preview(path: Path, rows: int) -> list[Row]:
         if size > PREVIEW_CHARACTERS:
             break
     return shown
+
+
+_BEYOND_ASCII = re.compile(r"\w{0,30}[^\x00-\x7f]\w{0,30}")
+
+
+@lru_cache(maxsize=64)
+def word_beyond_ascii(path: Path) -> str | None:
+    """The first word, in a name or a value, that has a letter or a sign beyond ASCII; a file's number is never given again."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.isascii():
+                row = row_of(number, line)
+                texts = (text for name, value in row.items() for text in (name, as_text(value)))
+                return next((found[0] for text in texts if (found := _BEYOND_ASCII.search(text))), None)
+    return None
 
 
 def _shown(value: Json) -> Json:

@@ -1,8 +1,7 @@
 """Routes of uploads."""
 
-from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -13,18 +12,19 @@ from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.base import to_json
 from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery
-from backend.contract.task import as_text, digest, held_out_keys, named_sources, row_id, source_of
+from backend.contract.task import held_out_keys, row_id, source_of
 from backend.document import raw_body
 from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
+from backend.uploads.encoding import is_guess
+from backend.uploads.reading import COUNTED_BYTES, prompt_key, read
 
 T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
-COUNTED_BYTES = 32 * 2**20  # read in the backend itself: a second or two
 
 LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines or Parquet."}
 
@@ -92,7 +92,7 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
                 for row in map(bytes.strip, rows):
                     if row not in (b"", b"{}"):  # an earlier version kept both
                         file.write(named + row[1:] + b"\n")
-        return store.keep(services, body.name, file)
+        return store.keep(services, body.name, file, parts=[part for part, _ in parts])
 
 
 @router.post("/keep", status_code=201)
@@ -110,8 +110,8 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
         )
     _, path = _found(services, int(number))
     wanted, column = set(body.ids), body.task.prompt_column
-    held_out = held_out_keys((_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
-    trained = {_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
+    held_out = held_out_keys((prompt_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
+    trained = {prompt_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
     if not trained:
         raise Invalid(
             FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
@@ -121,7 +121,7 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
     sources = set[str]()
     with store.partial_file(services.settings.home) as file:
         for row in jsonl.rows_of(path):
-            key = _key(row, column)
+            key = prompt_key(row, column)
             chosen = key in trained and row_id(body.task, row) in wanted
             if chosen:
                 sources.add(source_of(body.task.source_column, row))
@@ -143,7 +143,8 @@ def list_uploads(services: ServicesDep, query: PageAsked) -> r.Page[r.Upload]:
 def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
     """An upload and its first rows; of long values the beginning."""
     upload, path = _found(services, upload_id)
-    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS))
+    to_check = jsonl.word_beyond_ascii(path) if is_guess(upload.encoding) else None
+    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS), to_check=to_check)
 
 
 @router.get("/{upload_id}/split")
@@ -154,26 +155,7 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
         raise Conflict(
             f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
         )
-    return _split(path, query)
-
-
-@lru_cache(maxsize=256)
-def _split(path: Path, query: SplitQuery) -> r.Split:
-    """A file's number is never given again."""
-    rows = [(_key(row, query.prompt_column), source_of(query.source_column, row)) for row in jsonl.rows_of(path)]
-    held_out = held_out_keys((key for key, _ in rows), query.held_out)
-    whole = Counter(key in held_out for key, _ in rows)
-    by_source = Counter((source, key in held_out) for key, source in rows)
-    sources = {source for source, _ in by_source} if query.source_column is not None else set[str]()
-    parts = {
-        name: r.RowCounts(train=by_source[name, False], held_out=by_source[name, True])
-        for name in named_sources(sources)
-    }
-    return r.Split(train=whole[False], held_out=whole[True], sources=parts, source_count=len(sources))
-
-
-def _key(row: jsonl.Row, prompt_column: str) -> str:
-    return digest(as_text(row.get(prompt_column)))
+    return read(path, query).split
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

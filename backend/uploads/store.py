@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +20,7 @@ from backend.storage.statements import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import convert
+from backend.uploads.encoding import is_guess
 
 FOLDER = "uploads"
 GROWTH = 4
@@ -54,11 +55,13 @@ def keep(
     *,
     suffix: str = ".jsonl",
     again: bool = True,
+    parts: Sequence[r.Upload] = (),
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    What it holds and its `suffix` show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    What it holds and its `suffix` show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered.
+    If it was joined of `parts`, what was found when they were read is said of it, too. Raises Invalid.
     """
     file.flush()
     home, partial = services.settings.home, Path(file.name)
@@ -81,8 +84,9 @@ def keep(
             "rows": found.rows,
             "columns": found.columns,
             **asdict(found.file),
+            **_read_of(parts),
             "duplicates": found.duplicates,
-            "empty": found.empty,
+            "empty": found.empty + sum(part.empty or 0 for part in parts),
             "missing": found.missing,
             "size_bytes": partial.stat().st_size,
             "sha256": sha256,
@@ -91,6 +95,14 @@ def keep(
         row = tx.execute(insert(upload).values(values).returning(upload)).mappings().one()
         os.replace(partial, path_of(home, row["id"]))
         return _upload(row)
+
+
+def _read_of(parts: Sequence[r.Upload]) -> dict[str, str | None]:
+    """How all of the parts were read, if that is the same; else the encoding of one that was guessed, which a person should check."""
+    ways = [part.model_dump(include={"format", "encoding", "separator"}) for part in parts]
+    if ways and all(way == ways[0] for way in ways):
+        return ways[0]
+    return {"encoding": part.encoding for part in parts if is_guess(part.encoding)}
 
 
 def clear(home: Path) -> None:

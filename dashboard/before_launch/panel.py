@@ -27,11 +27,12 @@ def draw_before_launch(draft: Draft) -> None:
     named = number_in_address(request.SAMPLE)
     if named is not None and named != draft.sample_id:  # the sample in the address is the form's
         draft.sample_id, draft.sample_before, draft.sample_bar, draft.sample_files = named, None, None, None
+        draft.sample_kept = None
     elif named is None and draft.sample_id is not None:
         write(**{request.SAMPLE: draft.sample_id})
     st.caption(
         "For each of a few prompts a worker samples one group from the form's model, with the form's decoding, and scores it with the "
-        "form's rewards. The prompts are those that the first training step would draw. Nothing is trained."
+        "form's rewards. The prompts are the first that training would draw. Nothing is trained."
     )
     _draw_controls(draft)
     if draft.sample_refused is not None:
@@ -126,7 +127,7 @@ def _how_far(sample: Run) -> tuple[float, str]:
     if sample.status == "queued":
         if not fetch_workers():
             return 0.0, "no worker is connected; start one with `groupscope worker`, and it starts at once"
-        if reasons := request.in_the_way(sample):
+        if reasons := request.in_the_way(sample.id):
             return 0.0, plain("; ".join(reasons))
         return 0.0, "an idle worker starts at once; one that is training starts between two steps"
     if sample.requested in STOPS:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import streamlit as st
+
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Run, Worker
@@ -12,7 +14,7 @@ from dashboard.components.address import write
 from dashboard.form.draft import Draft
 from dashboard.form.own_rewards import take_settings
 from dashboard.form.sections import workers_now
-from dashboard.session import carried_out, client, explain
+from dashboard.session import carried_out, client, explain, run_now
 from dashboard.stored import get, number_at, reward_functions, text_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
@@ -28,6 +30,8 @@ COMPARED = {
     "estimator": ("algorithm.advantage",),
     "seed": ("seed",),
 }
+OF_A_BAND = ("source", "held_out", "shares")
+"""What a task that reads a band has of its own."""
 
 
 def sample_config(draft: Draft) -> dict[str, Json]:
@@ -57,10 +61,19 @@ def completions_of(draft: Draft) -> int:
 
 
 def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
-    """The parts of the form that changed since the sample was requested."""
-    now: Json = sample_config(draft)
-    then: Json = dict(stored)
+    """The parts of the form that changed since the sample was requested; a band of it as the data does not count."""
+    now, then = {**sample_config(draft)}, {**stored}
+    task, sampled = now["task"], then.get("task")
+    if kept_of(draft) is not None and isinstance(task, dict) and isinstance(sampled, dict):
+        now["task"] = {**task, **{name: sampled.get(name) for name in OF_A_BAND}}
     return [name for name, paths in COMPARED.items() if any(get(now, path) != get(then, path) for path in paths)]
+
+
+def kept_of(draft: Draft) -> frozenset[str] | None:
+    """The ids of the sample's prompts that are the form's data, if they still are."""
+    if draft.sample_kept is None or draft.sample_kept[0] != draft.get("task"):
+        return None
+    return draft.sample_kept[1]
 
 
 def ask(draft: Draft) -> None:
@@ -69,13 +82,14 @@ def ask(draft: Draft) -> None:
     _queue(draft, sample_config(draft), before=None)
 
 
-def in_the_way(sample: Run) -> list[str]:
-    """Why no worker may take the queued sample, in preflight's words; empty if one can, or nobody knows."""
+@st.cache_data(ttl=2, max_entries=64, show_spinner=False)
+def in_the_way(run_id: int) -> list[str]:
+    """Why no worker takes the queued run, in preflight's words; empty if one can, or nobody knows."""
     try:
-        messages = client().preflight(sample.config).messages
+        messages = client().preflight(run_now(run_id).config).messages
     except (ApiError, Unreachable):
         return []
-    return [message.text for message in messages if message.level != "info"]
+    return [message.text for message in messages if message.waits]
 
 
 def score_again(draft: Draft, sample: Run) -> None:
@@ -126,6 +140,9 @@ def _queue(draft: Draft, config: Mapping[str, Json], *, before: int | None) -> N
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
     draft.sample_id, draft.sample_before, draft.sample_bar = sample.id, before, None
+    draft.kept = draft.config  # with the sample, which the address names
+    if before is None:
+        draft.sample_kept = None
     write(**{SAMPLE: sample.id})
 
 

@@ -46,9 +46,13 @@ def _look(draft: Draft, sample: Run) -> None:
     broken = [file.error for worker in workers for file in worker.reward_files if file.name in names and file.error]
     if broken:
         st.error(plain(broken[0].partition("\n")[0]), icon=":material/error:")
-    elif _is_due(draft, scored, now) or (changed(now, scored) and _is_wanted(names)):
+    elif _is_due(draft, scored, now):
         request.score_again(draft, sample)
         draw_again()
+    elif changed(now, scored):
+        if _is_wanted(names):
+            request.score_again(draft, sample)
+            draw_again()
     else:
         then = "these completions are scored" if request.has_groups(sample) else "the prompts are sampled"
         st.caption(f"Save {plain(' or '.join(names))} in your editor, and {then} again.")

@@ -60,10 +60,10 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
     """What to expect at the form's group size, and what another would bring."""
     own = found.at(own_size)
     if found.rate in ALL_ALIKE:
-        if own is None or own.equal >= 1 - TOLD_APART:
+        if own is None or own.dead >= 1 - TOLD_APART:
             return ALL_ALIKE[found.rate]
         count_as = "Every completion counts" if found.rate else "No completion counts"
-        differ = f"all rewards will be equal in {_share(own.equal)} of the groups of {own_size}, and a run learns from the others"
+        differ = f"all rewards will be equal in {_share(own.dead)} of the groups of {own_size}, and a run learns from the others"
         return f"{count_as} as right, but their rewards differ: {differ}."
     if own is None:
         return (
@@ -73,17 +73,18 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
         )
     larger = found.at(min(LARGEST, 2 * own_size))
     more = (
-        f"; at group size {larger.group_size}, {_share(larger.right_or_wrong)}"
+        f"; at group size {larger.group_size}, {_share(larger.dead)}"
         if larger is not None and larger.group_size > own_size
         else ""
     )
-    dead = "dead (all right or all wrong)" if stored_estimator(config).centred else "all right or all wrong"
-    about = "about " if own.right_or_wrong >= LITTLE else ""
-    sentence = f"At group size {own_size} {about}{_share(own.right_or_wrong)} of the groups will be {dead}{more}."
-    if own.right_or_wrong - own.equal > TOLD_APART:
-        sentence += f" But other rewards tell some of their completions apart, so all rewards will be equal in {_share(own.equal)}."
-    elif own.equal - own.right_or_wrong > TOLD_APART:
-        sentence += f" Some groups that are only partly right have equal rewards too, so all rewards will be equal in {_share(own.equal)}."
+    will = "be dead (all rewards equal)" if stored_estimator(config).centred else "have equal rewards"
+    share = "all" if own.dead == 1 else _share(own.dead) if own.dead < LITTLE else f"about {_share(own.dead)}"
+    sentence = f"At group size {own_size} {share} of the groups will {will}{more}."
+    alike = f" All right or all wrong will be {_share(own.right_or_wrong)}"
+    if own.right_or_wrong - own.dead > TOLD_APART:
+        sentence += f"{alike}, but the rewards differ in some of these."
+    elif own.dead - own.right_or_wrong > TOLD_APART:
+        sentence += f"{alike}: others have equal rewards, too."
     return sentence
 
 
@@ -95,13 +96,14 @@ def underestimate(found: Forecast, own_size: int) -> str:
     """Why the well-known formula is not used, with this sample's numbers."""
     share = found.at(own_size)
     numbers = (
-        f" Here, at G = {own_size}: the line says {in_percent(share.at_mean_rate)}, the bar {in_percent(share.right_or_wrong)}."
+        f" Here, at G = {own_size}: the line says {in_percent(share.at_mean_rate)}, the bar {in_percent(share.dead)}."
         if share
         else ""
     )
     return (
-        "The bars are the mean over prompts of (C(c, G) + C(n − c, G)) / C(n, G), with c of a prompt's n completions right: the share "
-        "of dead ones among all groups of G that can be drawn from the sample. This is right on average. The dashed line is p^G + (1 − p)^G at "
+        "The bars are the mean over prompts of the share of dead ones among all groups of G that can be drawn from a prompt's n completions: "
+        "the sum, over its different rewards, of C(c, G) / C(n, G), with c completions that got this reward. This is right on average. "
+        "A golden tick shows the share of groups that are all right or all wrong, if that is different. The dashed line is p^G + (1 − p)^G at "
         f"the mean success rate. Where prompts differ it tends to be too low, since easy and hard ones are dead more often; in a small sample it can also lie above the bar.{numbers}"
     )
 
@@ -151,6 +153,9 @@ def draw_results(draft: Draft, sample: Run) -> None:
             st.info(plain(difference(before, groups)), icon=":material/difference:")
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
+    asked = int(number_at(sample.config, "task_prompts", len(groups)))
+    if sample.config.get("task") and len(groups) < asked:
+        st.caption(f"{count(asked)} prompts were drawn, {count(len(groups))} of them different: each is asked once\\.")
     failed = unscored([one for group in groups for one in group.completions], sample.config)
     if failed is not None:
         said, trace = failed
@@ -170,7 +175,7 @@ def draw_results(draft: Draft, sample: Run) -> None:
 
 
 def measured(draft: Draft) -> Forecast | None:
-    """The forecast of the form's sample, if it is finished and the form has not changed since; None while nobody answers."""
+    """The forecast of the form's sample, if it is finished and the form has not changed since, of a band the prompts that were kept; None while nobody answers."""
     if draft.sample_id is None:
         return None
     try:
@@ -180,7 +185,9 @@ def measured(draft: Draft) -> Forecast | None:
         groups = _fetch(sample.id, sample.progress.total_steps)[1]
     except (Unreachable, ApiError):
         return None
-    return forecast(groups, sample.config, _own_size(draft), _threshold(draft, sample))
+    kept = request.kept_of(draft)
+    read = [group for group in groups if kept is None or group.prompt_id in kept]
+    return forecast(read, sample.config, _own_size(draft), _threshold(draft, sample))
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)
@@ -251,7 +258,8 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
                 about="Share of dead groups by group size",
             )
             too_low = ", which is too low here: the prompts differ" if found.mean_rate_is_too_low else ""
-            st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.")
+            golden = " Golden: all right or all wrong\\." if found.depends_on_rewards else ""
+            st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.{golden}")
         with said:
             st.metric("Success rate", percent(found.rate), help="The mean over the prompts\\.")
             if len(found.rates_P) < WORTH_A_CHART:
@@ -261,15 +269,12 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
             st.markdown(f"**{plain(conclusion(found, sample.config, own))}**")
             with st.popover("How this is computed", type="tertiary", icon=":material/function:"):
                 st.markdown(plain(underestimate(found, own)))
-                st.markdown(
-                    "A bar counts groups that are all right or all wrong. If there are rewards beside correctness, a golden tick shows the share of "
-                    "groups whose total rewards are all equal, if that is different."
-                )
 
 
 def _draw_groups(sample: Run, summaries: Sequence[GroupSummary]) -> None:
-    """The groups as rows; the one that is opened, as on its own page."""
-    picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
+    """The groups as rows; the one that is opened, as on its own page. Their numbers are their places: each report begins again at 0."""
+    rows = [one.model_copy(update={"index": place}) for place, one in enumerate(summaries)]
+    picked = pick_group(rows, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
     if picked is not None:
         write(**{OPENED: picked.id})
     number = number_in_address(OPENED)

@@ -10,6 +10,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
 from backend.contract.task import LONGEST_NAME
+from dashboard.before_launch import request
 from dashboard.charts.success_rates import bar_of, bar_title, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
@@ -93,6 +94,12 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
     if not isinstance(task, dict) or not source.startswith("upload:"):
         st.caption("A band can be kept of uploaded data.")
         return
+    if frozenset(kept) == request.kept_of(draft):
+        st.success(
+            f"The form's data are now these {counted(len(kept), 'prompt')}\\. **Form** shows them, and **Start run** trains on them\\.",
+            icon=":material/check:",
+        )
+        return
     pressed = st.button(
         f"Keep {len(kept)} of {counted(len(rates), 'prompt')} as the data",
         icon=":material/filter_alt:",
@@ -109,7 +116,6 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
             st.session_state[_REFUSED] = "The backend does not answer; try again when it is back\\."
         else:
             st.session_state.pop(_REFUSED, None)
-            st.toast(f"{counted(len(kept), 'prompt')} are the form's data now\\.", icon=":material/check:")
             st.rerun()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")
@@ -129,3 +135,4 @@ def _keep(draft: Draft, measured: Mapping[str, Json], kept: Sequence[str]) -> No
     band = client().keep_rows(name[:LONGEST_NAME], asked, kept)
     shares: Json = dict(band.shares)
     draft.change({"task": {**task, "source": f"upload:{band.upload.id}", "held_out": band.held_out, "shares": shares}})
+    draft.sample_kept = draft.get("task"), frozenset(kept)

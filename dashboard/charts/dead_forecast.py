@@ -21,9 +21,14 @@ class Share:
     """What is expected of groups of one size, as shares of all groups."""
 
     group_size: int
-    right_or_wrong: float  # all right, or all wrong
-    equal: float  # all with one reward: nothing tells two completions apart
+    dead: float  # all with one reward: nothing tells two completions apart
+    right_or_wrong: float  # all right, or all wrong, whatever their rewards
     at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, too low where prompts differ
+
+    @property
+    def differs(self) -> bool:
+        """Whether right and wrong alone say something else than the rewards."""
+        return abs(self.dead - self.right_or_wrong) > 1e-9
 
 
 def in_percent(share: float) -> str:
@@ -32,13 +37,13 @@ def in_percent(share: float) -> str:
 
 
 def dead_forecast_figure(shares: Sequence[Share], own_size: int) -> Figure:
-    """A bar for each size, the form's own in full colour; a tick where the rewards say otherwise; the mean rate's formula, dashed."""
+    """A bar for each size, the form's own in full colour; a tick where right and wrong alone say otherwise; the mean rate's formula, dashed."""
     rows = [
         {
             "size": share.group_size,
-            "share": share.right_or_wrong,
-            "shown": in_percent(share.right_or_wrong).replace(" ", ""),
-            "equal": share.equal if abs(share.equal - share.right_or_wrong) > 1e-9 else None,
+            "share": share.dead,
+            "shown": in_percent(share.dead).replace(" ", ""),
+            "right_or_wrong": share.right_or_wrong if share.differs else None,
             "rate": share.at_mean_rate,
             "own": share.group_size == own_size,
             "colour": INK if share.group_size == own_size else OTHER,
@@ -53,12 +58,17 @@ def _spec() -> Spec:
     x = alt.X("size:O", title="group size G", axis=alt.Axis(labelAngle=0))
     scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 0.2]), nice=True)
     y = alt.Y("share:Q", title="share of groups", scale=scale, axis=alt.Axis(format="%", tickCount=5))
-    right_or_wrong, equal = ("share:Q", "all right or all wrong", ".1%"), ("equal:Q", "all rewards equal", ".1%")
-    tooltip = tips(("size:O", "group size"), right_or_wrong, equal, ("rate:Q", "at the mean rate", ".1%"))
+    dead, right_or_wrong = (
+        ("share:Q", "all rewards equal", ".1%"),
+        ("right_or_wrong:Q", "all right or all wrong", ".1%"),
+    )
+    tooltip = tips(("size:O", "group size"), dead, right_or_wrong, ("rate:Q", "at the mean rate", ".1%"))
     base = canvas().encode(x=x)
     bars = base.mark_bar(cornerRadius=2).encode(y=y, color=alt.Color("colour:N", scale=None), tooltip=tooltip)
     numbers = base.mark_text(fontSize=11).encode(y=alt.value(ABOVE), text="shown:N")  # where no line crosses them
-    ticks = base.mark_tick(thickness=2.5, color="#b6992d").encode(y=alt.Y("equal:Q", scale=scale), tooltip=tooltip)
+    ticks = base.mark_tick(thickness=2.5, color="#b6992d").encode(
+        y=alt.Y("right_or_wrong:Q", scale=scale), tooltip=tooltip
+    )
     line = base.mark_line(strokeDash=[4, 4], color=NEUTRAL, strokeWidth=1.5).encode(y=alt.Y("rate:Q", scale=scale))
     own = base.transform_filter("datum.own").mark_rect(color=INK, opacity=0.12)
     return specification(alt.layer(own, bars, line, ticks, numbers).properties(height=230))

@@ -5,7 +5,7 @@ functions of what stays (labels, colours, the number of steps), and are remember
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -63,20 +63,20 @@ def tips(*lines: tuple[str, ...]) -> list[alt.Tooltip]:
 
 def colour(colours: Mapping[str, str], *, legend: bool) -> alt.Color:
     """Labels in their colours; labels without points keep their place in the legend."""
-    letters = sum(len(label) + 5 for label in colours)  # 5: the symbol and the space around it
-    return alt.Color(
-        "label:N",
-        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
-        legend=alt.Legend(
-            orient="top",
-            title=None,
-            symbolType="stroke",
-            symbolOpacity=1,
-            symbolStrokeWidth=3,
-            padding=0,
-            offset=4,
-            columns=5 if letters <= LETTERS else 2,
-        )
-        if legend
-        else None,
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return alt.Color("label:N", scale=scale, legend=legend_of(list(colours)) if legend else None)
+
+
+def legend_of(labels: Sequence[str]) -> alt.Legend:
+    """The strokes of the labels above the chart. Several channels with the same legend share it."""
+    letters = sum(len(label) + 5 for label in labels)  # 5: the symbol and the space around it
+    return alt.Legend(
+        orient="top",
+        title=None,
+        symbolType="stroke",
+        symbolOpacity=1,
+        symbolStrokeWidth=3,
+        padding=0,
+        offset=4,
+        columns=5 if letters <= LETTERS else 2,
     )

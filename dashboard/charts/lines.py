@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import altair as alt
 import pandas as pd
 
-from dashboard.charts.figure import PICKED, ZOOMED, Figure, Spec, canvas, colour, specification, tips
+from dashboard.charts.figure import PICKED, ZOOMED, Figure, Spec, canvas, colour, legend_of, specification, tips
 from dashboard.charts.series import touchable
 
 SHARE = "~%"  # the axis format of shares
@@ -20,6 +20,8 @@ STEPS = (
 )
 NUMBER = ".4~g"  # of values in tooltips
 SMOOTHED, METRIC = ("smooth:Q", "smoothed", NUMBER), ("metric:N", "metric")
+# Where a line lies exactly on another both are seen: those after the first have gaps, and smaller dots.
+DASHES, DOTS, DOT = ([1, 0], [6, 4], [2, 3]), (90, 40, 12), 55
 AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
 
 
@@ -62,9 +64,18 @@ def line_spec(look: Look) -> Spec:
     smooth = base.encode(y=_y("smooth", look))
     said = alt.value(look.colours[0][0]) if len(look.colours) == 1 else alt.Description("label:N")
     line = smooth.mark_line(strokeWidth=2, invalid=broken(gaps=look.gaps)).encode(description=said)
+    found = found_by_pointer(smooth, STEPS if look.thinned else None).mark_point(filled=True, size=DOT, aria=False)
+    if len(look.colours) > 1:
+        labels = [label for label, _ in look.colours]
+        dashes, sizes = (
+            alt.Scale(domain=labels, range=[kinds[place % len(kinds)] for place in range(len(labels))])
+            for kinds in (DASHES, DOTS)
+        )
+        legend = legend_of(labels) if look.legend else None
+        line = line.encode(strokeDash=alt.StrokeDash("label:N", scale=dashes, legend=legend))
+        found = found.encode(size=alt.Size("label:N", scale=sizes, legend=None))
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
     alone_or_near = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0))
-    found = found_by_pointer(smooth, STEPS if look.thinned else None).mark_point(filled=True, size=55, aria=False)
     words = tips(*said_of_a_point(thinned=look.thinned), SMOOTHED, METRIC, ("label:N", "line"))
     points = found.encode(opacity=alt.value(1) if look.dots else alone_or_near, tooltip=words).add_params(hover)
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps))

@@ -1,4 +1,4 @@
-"""The fields of the runs' configurations: those in which they differ, and those by which they are grouped."""
+"""The fields of the runs' configurations: those in which they differ, and those by which they are grouped; and what scored the runs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,11 @@ import streamlit as st
 import yaml
 
 from backend.contract.base import Json
-from backend.contract.records import Run
+from backend.contract.records import RewardVersion, Run
+from backend.contract.reward import file_of
+from backend.contract.stored import rewards_in, text_at
 from dashboard.format import MISSING
+from dashboard.session import client, guard
 from dashboard.stored import get
 from dashboard.text import one_line
 from dashboard.wording import show_number
@@ -16,6 +19,7 @@ from dashboard.wording import show_number
 RECIPE = "recipe"
 SEED = "budget.seed"
 ROWS = 12  # a longer table scrolls
+DIGITS = 8  # of a text's hash, enough to tell it from another
 
 
 def flatten(value: Json, path: str = "") -> dict[str, Json]:
@@ -123,6 +127,27 @@ def cell(value: Json) -> str:
         if isinstance(value, str)
         else yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
     )
+
+
+def scored_by(runs: Sequence[Run]) -> dict[str, Json]:
+    """Of each own reward file, the short hashes of its texts that scored these runs, in their order."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        texts: dict[str, list[str]] = {}
+        if any(file_of(text_at(function, "function")) for _, function in rewards_in(run.config)):
+            for version in reversed(_versions(run.id, run.attempt)):
+                for file in version.files:
+                    texts.setdefault(file.name, []).append(file.sha256[:DIGITS])
+        for name, hashes in texts.items():
+            changes = [one for one, before in zip(hashes, [None, *hashes], strict=False) if one != before]
+            found.setdefault(name, {})[", then ".join(changes)] = None
+    return {f"{name} (SHA-256)": " or ".join(each) for name, each in found.items()}
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def _versions(run_id: int, attempt: int) -> list[RewardVersion]:  # noqa: ARG001 — a part of the cache's key
+    with guard():
+        return client().rewards(run_id)
 
 
 def draw_differences(configs: Mapping[str, Mapping[str, Json]]) -> None:

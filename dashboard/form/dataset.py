@@ -79,8 +79,8 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
         return []
     _show_first_rows(upload)
     if draft.get(f"{path}.template") is not None:
-        places = plain(", ".join(f"{{{name}}}" for name in dict.fromkeys(["prompt", *upload.columns])))
-        st.caption(f"In the template: {places}\\.")
+        places = "".join(f"{{{name}}}, " for name in upload.columns if name != "prompt")
+        st.caption(plain(f"In the template: {places}and {{prompt}} for the prompt column."))
     _show_split(draft, path, upload)
     return upload.columns
 
@@ -134,7 +134,11 @@ def _show_uploader(draft: Draft, path: str) -> None:
             placeholder="question,answer\n1 + 1,2",
             max_chars=PASTED,
         )
-        pasted = st.button("Use these rows", disabled=under_way or not text.strip())
+        # never grey: the browser sends what was pasted no earlier than with the click
+        pressed = st.button("Use these rows", disabled=under_way)
+        pasted = pressed and bool(text.strip())
+        if pressed and not pasted:
+            st.markdown(":small[:red[Paste rows into the box first]]")
     if files or pasted:
         sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
         st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0), pasted=pasted)
@@ -217,9 +221,15 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
 def _show_first_rows(upload: Upload) -> None:
     """What the file begins with; nothing if the backend cannot say."""
     try:
-        first = client().preview_upload(upload.id).rows
+        preview = client().preview_upload(upload.id)
     except (ApiError, Unreachable):
         return
+    first = preview.rows
+    if preview.to_check is not None:
+        st.warning(
+            f"The file is not UTF-8, and its encoding was guessed: {plain(str(upload.encoding))}\\. Its first word beyond plain "
+            f"letters reads **{plain(preview.to_check)}**; if that is wrong, save the file as UTF-8 and upload it again\\."
+        )
     st.caption(f"{_described(upload)}; the first {len(first)}:")
     rows = [[None if row.get(name) is None else as_text(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
@@ -264,7 +274,7 @@ def _described(upload: Upload) -> str:
     found = [counted(upload.rows, "row"), counted(len(upload.columns), "column"), size(upload.size_bytes)]
     if upload.format != "jsonl":
         separated = f", separated by {upload.separator}s" if upload.separator else ""
-        found.append(f"{upload.format.upper()}{separated}")
+        found.append("TSV" if upload.separator == "tab" else f"{upload.format.upper()}{separated}")
     found += [f"written in {upload.encoding}"] if upload.encoding else []
     found += [f"**{counted(upload.duplicates, 'row')} equal to an earlier one**"] if upload.duplicates else []
     found += [f"{counted(upload.empty, 'empty row')} left out"] if upload.empty else []

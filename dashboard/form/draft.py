@@ -32,6 +32,9 @@ class Draft:
     """
 
     config: dict[str, Json] = field(default_factory=dict)
+    kept: dict[str, Json] = field(
+        default_factory=dict
+    )  # the latest configuration that the address, or a file, leads to
     name: str = ""
     tags: list[str] = field(default_factory=list)
     parent_id: int | None = None
@@ -44,6 +47,9 @@ class Draft:
     sample_right: float | None = None  # the reward that counts as right; None: the highest
     sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
     sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
+    sample_kept: tuple[Json, frozenset[str]] | None = (
+        None  # the task that reads prompts of the sample alone, and their ids
+    )
     sample_refused: str | None = None
     sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
@@ -76,16 +82,18 @@ class Draft:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
         self.config = cast("dict[str, Json]", complete(fields_of(dict(config)), dict(config)))
         self.left_out = list(unknown(dict(config), self.config))
+        self.kept = self.config
         self.changes[""] += 1
 
     def fill_from_run(self, run: Run, *, checkpoint: int | None = None) -> None:
         """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
-        self.fill(run.config)
+        config: Json = dict(run.config)
+        if checkpoint is not None:
+            config = put(config, "model.source", f"run:{run.id}@{checkpoint}")
+        self.fill(cast("dict[str, Json]", config))
         self.name = f"{run.name} (copy)" if checkpoint is None else f"{run.name} from step {checkpoint}"
         self.tags = list(run.tags)
         self.parent_id = run.id
-        if checkpoint is not None:
-            self.write("model.source", f"run:{run.id}@{checkpoint}")
 
     def submission_key(self) -> str:
         """The same for the same content of the same form: pressing Start twice makes one run."""

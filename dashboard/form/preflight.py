@@ -14,7 +14,7 @@ from dashboard.charts.palette import CATEGORICAL
 from dashboard.forecast import Forecast
 from dashboard.form.draft import Draft
 from dashboard.form.fields import in_labels, path_in_words, show_fix
-from dashboard.format import count, duration, number, percent, plain, size
+from dashboard.format import count, counted, duration, number, percent, plain, size
 from dashboard.session import client, explain
 from dashboard.wording import show_number
 
@@ -34,8 +34,8 @@ _FEWER_PAIRS = (
 )
 _DEAD = (
     "A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. With success rate p "
-    "this happens to a share p^G + (1 − p)^G of the groups, and to more of them if some prompts are harder than others: sample "
-    "before launch to measure it."
+    "a share p^G + (1 − p)^G of the groups is all right or all wrong, and more of them if some prompts are harder than others. They are dead if "
+    "the rewards follow right and wrong alone, which no reward has to do: sample before launch to measure it."
 )
 _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 
@@ -117,16 +117,16 @@ def _show_dead_groups(draft: Draft, preflight: Preflight, measured: Forecast | N
     """How many to expect of each size, the form's own size in bold: as a sample showed, or at the success rate that is known."""
     own = draft.get("sampling.group_size") or draft.get("pairs.group_size")  # None where the pairs are there already
     if measured is not None:
-        basis = f"measured: success rate {number(measured.rate)} on {len(measured.rates_P)} prompts"
-        about = "Groups that are all right or all wrong\\. Before launch shows more\\."
-        known = {one.group_size: one.right_or_wrong for one in measured.shares}
+        basis = f"measured by the rewards on {counted(len(measured.rates_P), 'prompt')}, success rate {number(measured.rate)}"
+        about = "Groups whose rewards are all equal\\. Before launch shows more\\."
+        known = {one.group_size: one.dead for one in measured.shares}
         shares = {size: share for size, share in known.items() if size in (2, 4, 8, 16, own)}
     elif own is None or not (preflight.ok or preflight.dead_groups):
         return
     else:
         basis = _UNKNOWN[draft.get("kind") == "grpo"]
         if preflight.dead_groups:
-            basis = f"if each prompt has success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
+            basis = f"if the rewards follow right and wrong alone and each prompt has success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
         about = _DEAD
         shares = {one.group_size: one.share for one in preflight.dead_groups}
     st.markdown(f":gray[Dead groups expected]  \n:small[:gray[{basis}]]", help=about)

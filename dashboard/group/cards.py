@@ -141,12 +141,13 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     """Length, how it ended, and per-sequence numbers where they were computed."""
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     lines = [f"{counted(completion.token_count, 'token')} · {ended}"]
-    lines += [f"measured on {completion.index + 1}:"] if of_several else []
-    means = [
+    lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
+    per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
+    nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)
+    means = [f"{nats} nats per token"] if nats else []
+    means += [
         f"{name} {text}"
         for name, value, text in (
-            ("KL", completion.kl_mean, number(completion.kl_mean)),
-            ("entropy", completion.entropy_mean, number(completion.entropy_mean)),
             ("ratio", completion.ratio_mean, exact(completion.ratio_mean)),
             ("clipped", completion.clipped_share, percent(completion.clipped_share)),
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from backend.contract.groups import Group
+from backend.contract.groups import Group, GroupState
 from backend.contract.records import TERMINAL, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.address import GROUPS, OVERVIEW, number_in_address, write
@@ -48,13 +48,14 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
 
     While the run goes on the buttons through its steps look for the newest one, and only these are drawn again.
     """
-    siblings = step_groups(run.id, run.attempt, group.step)
+    states = step_groups(run.id, run.attempt, group.step)
+    siblings = list(states)
     place = siblings.index(group.id) if group.id in siblings else None
-    of = (
-        f"of {len(siblings)}"
-        if place is not None
-        else ":gray[· superseded: a later attempt resumed from before this step]"
-    )
+    alike = [id for id, state in states.items() if (state == "probe") == (group.state == "probe")]
+    kind = "Probe" if group.state == "probe" else "Group"
+    where = f"**{kind} {group.index + 1}** :gray[· superseded: a later attempt resumed from before this step]"
+    if group.id in alike:
+        where = f"**{kind} {alike.index(group.id) + 1}** of {len(alike)}"
     state = GROUP[group.state].markdown
     if group.state == "zero_variance" and not stored_estimator(run.config).centred:
         state = ":gray[:material/drag_handle: equal rewards]"
@@ -64,7 +65,7 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
         link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
         st.text(one_line(run.name), width="content")
         link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
-        st.markdown(f"**Group {group.index + 1}** {of}", width="content")
+        st.markdown(where, width="content")
         st.markdown(state, width="stretch")
         before, after = (len(order) - 1, 0) if turn is None else (turn - 1, turn + 1)
         _draw_pair("completion", _at(order, before), _at(order, after), open_completion)
@@ -130,7 +131,7 @@ def follow_to_step(run: Run, group: Group) -> int:
     step = st.session_state.pop(_ASKED, None)
     if step is None:
         return group.id
-    here, there = (step_groups(run.id, run.attempt, one) for one in (group.step, step))
+    here, there = (list(step_groups(run.id, run.attempt, one)) for one in (group.step, step))
     place = here.index(group.id) if group.id in here else 0
     found = there[min(place, len(there) - 1)] if there else group.id
     _open_group(found)
@@ -138,7 +139,7 @@ def follow_to_step(run: Run, group: Group) -> int:
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def step_groups(run_id: int, attempt: int, step: int) -> list[int]:  # noqa: ARG001 — a part of the cache's key
-    """The ids of the step's groups as of the run's attempt, in their order."""
+def step_groups(run_id: int, attempt: int, step: int) -> dict[int, GroupState]:  # noqa: ARG001 — a part of the cache's key
+    """The ids of the step's groups as of the run's attempt, in their order, each with its state."""
     pages = pages_of(lambda cursor: client().groups(run_id, step=step, sort="index", limit=200, cursor=cursor))
-    return [group.id for page in pages for group in page.items]
+    return {group.id: group.state for page in pages for group in page.items}

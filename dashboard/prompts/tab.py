@@ -27,7 +27,7 @@ ORDERS = {
 
 
 def draw_prompts(run: Run) -> None:
-    """Search and order, and a page of prompts, probes first; a click on a row opens the prompt's history."""
+    """Search and order, and a page of prompts; a click on a row opens the prompt's history."""
     listen({"/": "words"})
     words, order = st.columns([3, 1], vertical_alignment="bottom")
     with words:
@@ -45,7 +45,7 @@ def draw_prompts(run: Run) -> None:
             why = "No prompts yet. Each one that is drawn appears here, with its rewards from draw to draw."
         st.info(why, icon=":material/hourglass_empty:")
         return
-    prompts = sorted(page.items, key=lambda prompt: not prompt.probes)
+    prompts = page.items
     probes = sum(bool(prompt.probes) for prompt in prompts)
     about = f" · {probes} of them probes: sampled again every few steps, never trained on" if probes else ""
     more = "" if page.next_cursor is None and cursor(PAGES) is None else " on this page"

@@ -196,7 +196,7 @@ def _wait(sample_id: int) -> None:
         sample = client().run(sample_id)
     if sample.status in TERMINAL:
         draw_again()
-    reasons = in_the_way(sample) if sample.status == "queued" else []
+    reasons = in_the_way(sample.id) if sample.status == "queued" else []
     waits = plain("; ".join(reasons)) or "an idle worker starts at once; one that is training starts between two steps."
     st.info(f"{look(sample).markdown}: {waits}", icon=":material/hourglass_top:")
 

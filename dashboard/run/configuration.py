@@ -6,7 +6,7 @@ import yaml
 from backend.contract.base import Json
 from backend.contract.records import Run
 from backend.contract.reward import file_of
-from backend.contract.stored import reward_functions, text_at
+from backend.contract.stored import rewards_in, text_at
 from dashboard.format import count, plain
 from dashboard.session import client, guard, link
 from dashboard.stored import completions_per_step, number_at
@@ -48,7 +48,7 @@ def draw_configuration(run: Run) -> None:
 
 def _draw_rewards(run: Run) -> None:
     """The texts of the person's own files that scored the run; of an earlier attempt those that were others."""
-    if not any(file_of(text_at(one, "function")) for one in reward_functions(run.config)):
+    if not any(file_of(text_at(one, "function")) for _, one in rewards_in(run.config)):
         return
     with guard():
         scored = client().rewards(run.id)
@@ -56,11 +56,17 @@ def _draw_rewards(run: Run) -> None:
     if not scored:
         st.caption("Their texts are kept from the moment when a worker has loaded them.")
     for place, one in enumerate(scored):
-        until = "" if not place else f" until attempt {scored[place - 1].attempt}"
-        since = f"from attempt {one.attempt} on{until}" if len(scored) > 1 else "as they scored the run"
+        attempts = _attempts(one.attempt, scored[place - 1].attempt - 1 if place else None) if len(scored) > 1 else ""
         for file in one.files:
-            with st.expander(f"`{plain(file.name)}` {since} · SHA-256 {file.sha256[:12]}…"):
+            with st.expander(f"**{plain(file.name)}**{attempts} · SHA-256 {file.sha256[:12]}…"):
                 st.code(file.text, language="python", line_numbers=True)
+
+
+def _attempts(first: int, last: int | None) -> str:
+    """Which attempts a text scored; without a last one, all from the first on."""
+    if last is None:
+        return f" · since attempt {first}"
+    return f" · attempt {first}" if first == last else f" · attempts {first} to {last}"
 
 
 def _arithmetic(run: Run) -> str:

@@ -5,6 +5,7 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import TimeEstimate
 from backend.contract.records import PHASES, TERMINAL, Run
+from dashboard.before_launch.request import in_the_way
 from dashboard.components.live import tick_of_whole_page
 from dashboard.format import count, duration, plain
 from dashboard.session import client, guard, run_now
@@ -40,6 +41,8 @@ def _draw(run_id: int) -> None:
 def _doing(run: Run) -> str:
     """What happens now, in a few words."""
     if run.status == "queued":
+        if in_the_way(run.id):
+            return "It waits for a worker that can take it"
         place = run.queue_position or 1
         return "It starts as soon as a worker is free" if place == 1 else f"{count(place - 1)} before it in the queue"
     if run.status == "paused":

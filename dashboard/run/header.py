@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.commands import possible
 from backend.contract.records import TERMINAL, Run, RunError
 from backend.contract.reward import REWARD_CHANGED
+from dashboard.before_launch.request import in_the_way
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
@@ -36,6 +37,7 @@ _ADVICE = {
     "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
     "last checkpoint.",
     REWARD_CHANGED: "Configuration shows the text that scored the run so far.",
+    "dataset_prompts": "Mend the rows and upload them again; then clone the run and choose the new upload. A retry reads the same rows.",
     "reward_contract": "A reward function returned something it must not. Fix it, then clone the run.",
     "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, fix the reward "
     "function or raise its time limit, then clone the run.",
@@ -71,7 +73,10 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         _reason(run, run.error)
     if run.status == "stopped":
         st.caption(f"{look(run).icon} It can go on: press **{AGAIN[run.status][0]}**. {_begins(run)}")
-    _figures(run)
+    reasons = in_the_way(run.id) if run.status == "queued" else []
+    for reason in reasons:
+        st.warning(plain(f"{reason[0].upper()}{reason[1:]}."), icon=":material/hourglass_top:")
+    _figures(run, waits=bool(reasons))
     turn = its_turn()  # each tick counts
     if (run.status != drawn.status or (turn and live and follows and moment(run) != drawn)) and browser_knows():
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
@@ -129,13 +134,13 @@ def _origin(run: Run) -> None:
     st.caption(" · ".join(plain(part) for part in parts if part))
 
 
-def _figures(run: Run) -> None:
+def _figures(run: Run, *, waits: bool) -> None:
     progress = run.progress
     total = progress.total_steps or int(number_at(run.config, "budget.steps", 0))
     with st.container(key=FIGURES):
         cells = st.columns(5)
     cells[0].metric("Steps done", f"{count(progress.step)} of {count(total)}")
-    cells[1].metric(*_clock(run))
+    cells[1].metric(*_clock(run, waits=waits))
     for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
         cell.metric(label, value, help=help)
     if run.status in TERMINAL:
@@ -149,13 +154,18 @@ def _figures(run: Run) -> None:
         st.progress(min(1.0, (progress.step + inside) / total))
 
 
-def _clock(run: Run) -> tuple[str, str]:
+def _clock(run: Run, *, waits: bool) -> tuple[str, str]:
     if run.status == "queued":
         place = run.queue_position
-        words = f"place {place}" if place else "waiting"
-        return "Queue", "next" if place == 1 else words
+        words = f"place {place}" if place and not waits else "waiting"
+        return "Queue", "next" if place == 1 and not waits else words
     if run.status in TERMINAL or run.started_at is None:
         return "Trained for", duration(run.trained_seconds)
+    if run.requested != "nothing":  # the time of the steps that it will not do says nothing
+        return (
+            "Pauses" if run.requested == "pause" else "Stops",
+            "at once" if run.requested == "stop_at_once" else "after this step",
+        )
     if run.progress.step and run.progress.step == run.progress.total_steps:
         return "Time left", "finishing"
     return "Time left", duration(run.progress.eta_seconds)

@@ -115,7 +115,11 @@ def _show_progress(run: Run) -> None:
     elif run.status == "queued" and not progress.step:
         st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
     else:
-        left = f" · {duration(progress.eta_seconds)} left" if progress.eta_seconds and run.status == "running" else ""
+        left = (
+            f" · {duration(progress.eta_seconds)} left"
+            if progress.eta_seconds and run.status == "running" and run.requested == "nothing"
+            else ""
+        )
         share = progress.step / progress.total_steps if progress.total_steps else 0.0
         phase = ""  # inside the step: something moves on the page during a long step, too
         if run.status == "running" and progress.phase and progress.done is not None and progress.total:

@@ -1,16 +1,19 @@
 """Several runs beside each other: which is better, whether that is luck, and where they differ."""
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
+from backend.contract.base import Json
 from backend.contract.common_ground import seeded
-from backend.contract.records import TERMINAL
+from backend.contract.records import TERMINAL, Run
 from dashboard.comparison.controls import draw_controls
 from dashboard.comparison.curves import draw_curves
 from dashboard.comparison.distributions import draw_distributions
 from dashboard.comparison.parallel import draw_parallel
 from dashboard.comparison.prompts import draw_prompts
 from dashboard.comparison.selection import Chosen, choose, draw_progress, draw_sweep, draw_sweeps, label, runs_of
-from dashboard.comparison.settings import draw_differences, setting
+from dashboard.comparison.settings import draw_differences, scored_by, setting
 from dashboard.components.address import browser_knows, write_only
 from dashboard.components.live import draw_again, moment
 from dashboard.session import client, guard, link
@@ -60,21 +63,33 @@ def main() -> None:
 def draw_view(name: str, chosen: Chosen) -> None:
     """The tab that is open."""
     runs = chosen.runs
-    by_run = {label(run): run.config for run in runs}
     if name == CURVES:
         controls = draw_controls(runs, sweep=chosen.sweep is not None)
         draw_curves(runs, controls)
         if controls.by:
-            draw_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
+            draw_differences(_by_setting(runs, controls.by))
         else:
-            draw_differences(by_run)
+            draw_differences(_by_run(runs))
     elif name == SETTINGS:
         draw_parallel(runs)
-        draw_differences(by_run)
+        draw_differences(_by_run(runs))
     elif name == DISTRIBUTIONS:
         draw_distributions(runs)
     else:
         draw_prompts(runs)
+
+
+def _by_run(runs: Sequence[Run]) -> dict[str, Mapping[str, Json]]:
+    """Each run's configuration and what scored it."""
+    return {label(run): {**run.config, **scored_by([run])} for run in runs}
+
+
+def _by_setting(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, Mapping[str, Json]]:
+    """The same of each setting, without the seeds of its runs."""
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        together.setdefault(setting(run, fields), []).append(run)
+    return {name: {**seeded(of[-1].config, 0), **scored_by(of)} for name, of in together.items()}
 
 
 def draw_empty(chosen: Chosen) -> None:

@@ -24,7 +24,7 @@ from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions, workers_now
 from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
-from dashboard.leaving import go
+from dashboard.leaving import ask_before_unload, go
 from dashboard.people.agreement import origin_of, trained_on
 from dashboard.session import client, fetch_catalog, guard, link, queued
 from dashboard.text import one_line
@@ -91,6 +91,7 @@ def show_page() -> None:
         draft.origin = f"recipe={recipe_id}"
         write_only(recipe=recipe_id)
 
+    ask_before_unload(unsaved=draft.config != draft.kept)
     workers = workers_now()
     own = own_rewards(draft, workers)
     written, beside = st.columns([2.5, 1], gap="medium")
@@ -102,6 +103,7 @@ def show_page() -> None:
         if preflight is not None:
             show_estimates(draft, preflight, measured(draft))
     with written:
+        follow(draft, workers)
         if show_heading(draft) == BEFORE_LAUNCH:
             draw_before_launch(draft)
             return
@@ -112,7 +114,6 @@ def show_page() -> None:
         for message in preflight.messages if preflight else []:
             if message.field:
                 messages.setdefault(message.field, []).append(message)
-        follow(draft, workers)
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
         form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.consequences)

@@ -46,7 +46,7 @@ def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
         st.button("All", type="tertiary", on_click=_tick, args=(list(keys),))
         st.button("None", type="tertiary", on_click=_tick, args=([],))
     for column, card in across(recipes, ACROSS):
-        key, label = keys[card.id], f"**{plain(card.title)}**"
+        key, label = keys[card.id], plain(card.title)
         if st.session_state.get(key) != (card.id in ticked):
             st.session_state[key] = card.id in ticked
         with column.container(border=True, height="stretch"):

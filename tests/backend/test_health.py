@@ -320,6 +320,20 @@ def test_a_metric_that_the_run_does_not_log_is_said_to_be_missing(backend: Backe
     assert missing["entropy_collapse"] == "needs 20 steps"
 
 
+def test_a_correctness_that_is_only_measured_is_read(backend: Backend) -> None:
+    own: Json = {"kind": "python", "name": "right", "function": "own:reward"}
+    measured: Json = {"kind": "correctness", "name": "correctness", "weight": 0.0}
+    solved = {"frac_reward_zero_std": 0.9, "reward": 1.0, "rewards/correctness/mean": 1.0}
+    run_id = recorded.queue(backend.client, rewards={"functions": [own, measured]})
+    worker = recorded.WORKER.model_copy(update={"reward_functions": ["own:reward"]})
+    claim = recorded.claim(backend.client, run_id, worker=worker)
+    for step in range(6):
+        report = p.Report(attempt=claim.attempt, seq=step, step=step, metrics=HEALTHY | solved)
+        backend.client.report(run_id, report)
+    (dead,) = (hint for hint in backend.client.health(run_id).items if hint.code == "dead_groups")
+    assert (dead.level, dead.title) == ("note", "Most groups are solved")
+
+
 @pytest.mark.slow
 def test_a_resumed_run_is_judged_by_its_live_steps_alone(backend: Backend) -> None:
     run_id, _ = record(backend.client, 30, lambda step: {"completions/clipped_ratio": 0.9 if step >= 10 else 0.0})

@@ -160,6 +160,37 @@ def test_dead_groups_are_solved_only_where_the_highest_reward_is_known_and_near(
     assert levels == ["note", "warning", "warning"]
 
 
+OWN_BESIDE_CORRECTNESS: Json = [
+    {"name": "right", "kind": "python", "weight": 1.0, "function": "right.py:reward"},
+    {"name": "correctness", "kind": "correctness", "weight": 0.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("share", "levels"),
+    [(0.95, {"dead_groups": "note"}), (0.5, {"entropy_collapse": "warning", "dead_groups": "warning"})],
+)
+def test_without_a_highest_reward_the_share_of_right_answers_says_whether_a_task_is_solved(
+    share: float, levels: dict[str, str]
+) -> None:
+    series: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": fell(0.5, 0.995), "reward_std": fell(0.4, 0.01)}
+    run = facts(
+        with_("rewards.functions", OWN_BESIDE_CORRECTNESS),
+        frac_reward_zero_std=0.9,
+        rewards__correctness__mean=share,
+        **series,
+    )
+    found = check(replace(run, groups=[GroupFact(29, "zero_variance", 1.0)] * 153)).items
+    assert {hint.code: hint.level for hint in found} == levels
+    dead = next(hint for hint in found if hint.code == "dead_groups")
+    assert (
+        dead.measured
+        == "90 % of the groups of steps 20 to 29 were dead; the rewards of each of these 153 were all equal, at 1."
+    )
+    assert ("The model has learned most" in dead.advice) is (share > 0.9)
+    assert "dead_all_right" not in dead.numbers
+
+
 def test_a_penalty_that_is_never_due_does_not_make_the_other_reward_dominate() -> None:
     functions: Json = [
         {"name": "correctness", "kind": "correctness", "weight": 1.0},

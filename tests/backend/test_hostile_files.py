@@ -7,6 +7,7 @@ import json
 import lzma
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ RIGHT: dict[str, tuple[str, bytes, list[dict[str, Any]], tuple[object, ...]]] = 
     "half of a surrogate pair": ("a.jsonl", b'{"a": "x\\ud83dy"}\n', [{"a": "x\ufffdy"}], ("jsonl", None, None)),
     # ---- Parquet
     "Parquet": ("a.parquet", parquet(pa.table({"a": ["x", None], "n": [1.5, float("nan")], "l": [[1], []]})), [{"a": "x", "n": 1.5, "l": [1]}, {"a": None, "n": None, "l": []}], ("parquet", None, None)),
+    "Parquet with numbers of 32 and 16 bits": (
+        "a.parquet",
+        parquet(pa.table({
+            "a": pa.array([0.1, 16777215.0], pa.float32()),
+            "b": pa.array([0.1, 2049 - 1], pa.float16()),
+            "c": pa.array([[{"d": 0.3}], None], pa.list_(pa.struct([("d", pa.float32())]))),
+            "e": [0.1, 1e300],
+        })),
+        [{"a": 0.1, "b": 0.1, "c": [{"d": 0.3}], "e": 0.1}, {"a": 16777215.0, "b": 2048.0, "c": None, "e": 1e300}],
+        ("parquet", None, None),
+    ),
+    "Parquet with decimals": (
+        "a.parquet",
+        parquet(pa.table({"a": pa.array([Decimal("12345678901234567.10"), Decimal("2.50")], pa.decimal128(20, 2)), "b": pa.array([Decimal(7), None], pa.decimal128(20, 0))})),
+        [{"a": "12345678901234567.10", "b": 7}, {"a": "2.50", "b": None}],
+        ("parquet", None, None),
+    ),
+    "JSON with more digits than a number of 64 bits keeps": (
+        "a.json",
+        b'[{"a": 12345678901234567.10, "b": 0.1, "c": [1e400, 1e5]}, {"a": 2.5}]',
+        [{"a": "12345678901234567.10", "b": 0.1, "c": ["1E+400", 100000.0]}, {"a": 2.5}],
+        ("json", None, None),
+    ),
     "Parquet by the name of a table": ("a.csv", parquet(pa.table({"a": ["1"], "b": ["2"]})), SIMPLE, ("parquet", None, None)),
 }  # fmt: skip
 

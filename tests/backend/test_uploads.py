@@ -77,16 +77,28 @@ def test_a_run_is_refused_if_its_upload_is_not_there_or_lacks_a_column(backend: 
     assert caught.value.message == "task.source: there is no upload 1; upload the file first"
     rows = [dict(row) for row in ROWS]
     del rows[2]["answer"]
-    rows[16]["answer"] = None  # type: ignore[assignment]
+    empty: list[Any] = [None, "", []]
+    for number, value in enumerate(empty, 16):
+        rows[number]["answer"] = value
     upload = backend.client.upload("x", jsonl(rows))
     with pytest.raises(ApiError) as caught:
         backend.client.create_run(reading(upload.id))
-    assert caught.value.message == "task.answer_column: column answer is missing in rows 3, 17"
+    assert caught.value.message == "task.answer_column: column answer is missing in rows 3, 17, 18, 19"
     with pytest.raises(ApiError) as caught:
         backend.client.create_run(reading(upload.id, prompt_column="question", answer_column="answer"))
     details: Any = caught.value.details
     assert details[0]["message"] == "column question is missing in rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
     assert backend.client.create_run(reading(upload.id, answer_column="prompt")).status == "queued"
+
+
+def test_a_run_whose_only_prompt_would_be_held_out_is_refused(backend: Backend) -> None:
+    one = backend.client.upload("x", jsonl([{"prompt": "1 + 1", "answer": answer} for answer in "23"]))
+    for held_out in (0.1, 0.5):
+        with pytest.raises(ApiError) as caught:
+            backend.client.create_run(reading(one.id, held_out=held_out))
+        assert caught.value.message.startswith("task.held_out: holds out the only prompt that upload 1 has")
+    two = backend.client.upload("x", jsonl([{"prompt": f"1 + {n}", "answer": "2"} for n in range(2)]))
+    assert backend.client.create_run(reading(two.id, held_out=0.5)).status == "queued"
 
 
 def test_the_prompt_in_a_template_is_the_prompt_whatever_a_column_of_this_name_holds(backend: Backend) -> None:

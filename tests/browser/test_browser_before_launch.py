@@ -34,7 +34,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     forecast = page.locator(".st-key-before-launch-forecast")
     expect(forecast).to_contain_text(re.compile(r"At group size 4 (about )?\S+( than)? .*of the groups will be dead"))
     expect(forecast.locator("canvas, svg.marks").first).to_be_visible()
-    expect(panel).to_contain_text(re.compile(r"measured: success rate [\d.]+ on 4 prompts"))
+    expect(panel).to_contain_text(re.compile(r"measured by the rewards on 4 prompts, success rate [\d.]+"))
     expect(page.locator(".st-key-before-launch-group")).to_contain_text(
         "which is reward − mean of the other 15"
     )  # the form's estimator

@@ -104,6 +104,20 @@ def test_a_chart_is_a_picture_of_its_own(open_page: Callable[[str], Page], stack
     page.wait_for_url(re.compile("tab=groups"))  # a file that was saved is no page that was left
 
 
+def test_pictures_cover_no_help(open_page: Callable[[str], Page], stack: Stack) -> None:
+    page = open_page(f"/run?id={stack.first}")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    panel = page.locator(".st-key-panel-dead")  # the longest title
+    expect(panel.locator("svg.marks")).to_be_visible()
+    settled(page)
+    panel.locator("[class*='st-key-figure-']").hover()
+    help = panel.get_by_test_id("stTooltipIcon").bounding_box()
+    pictures = panel.get_by_role("group", name="Save this chart").bounding_box()
+    assert help is not None
+    assert pictures is not None
+    assert pictures["y"] > help["y"] + help["height"] or pictures["x"] > help["x"] + help["width"]
+
+
 def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str], Page], stack: Stack) -> None:
     group = stack.client.groups(stack.first, state="live").items[0]
     page = open_page("about:blank")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from on_page import field, fill, open_section
-from playwright.sync_api import Page, expect
+from on_page import drawn, field, fill, open_section, settled
+from playwright.sync_api import Dialog, Page, expect
 
 pytestmark = pytest.mark.slow
 
@@ -37,3 +37,25 @@ def test_in_a_narrow_column_a_fix_shows_the_value_that_it_would_set(open_page: C
     expect(words).to_have_count(2)  # at its field, and beside the form
     for one in words.all():
         assert one.evaluate("one => one.parentElement.scrollWidth <= one.parentElement.clientWidth")
+
+
+def test_a_form_that_was_changed_is_not_loaded_again_without_asking(open_page: Callable[[str], Page]) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    field(page, "Steps").click()  # a browser asks nobody who has touched nothing
+    page.reload()
+    settled(page)
+    assert asked == []
+    field(page, "Steps").click()
+    fill(page, "Steps", "55")
+    expect(page.get_by_text("55 steps").first).to_be_visible()
+    drawn(page)
+    page.reload()
+    expect(field(page, "Steps")).not_to_have_value("55")
+    assert asked == ["beforeunload"]

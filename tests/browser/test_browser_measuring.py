@@ -73,7 +73,7 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     kept = int(re.findall(r"\d+", keep.inner_text())[0])
     assert 0 < kept < 27 - shown["never"] + 1
     keep.click()
-    expect(page.get_by_text("The form's task changed after this sample was taken. Sample again.")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"The form's data are now these \d+ prompts"))).to_be_visible()
     made = stack.client.uploads()[0]
     assert made.id != upload.id
     assert made.rows == kept + min(kept, 3)
@@ -100,6 +100,8 @@ def test_an_edited_reward_scores_the_sampled_groups_again(
     file.write_text("def reward(completion):\n    return float(len(completion) % 2)\n")
     expect(page.get_by_text(re.compile(r"\d+ of 64 rewards changed: the mean went from 0 to"))).to_be_visible()
     file.write_text("def reward(completion):\n    return float(len(completion) % \n")
-    expect(page.get_by_text(re.compile(r"edited\.py, line 2: SyntaxError"))).to_be_visible()
+    broken = page.get_by_text(re.compile(r"edited\.py, line 2: SyntaxError"))
+    expect(broken).to_have_count(2)  # beside the start, too
+    expect(page.locator(".st-key-preflight").locator(broken)).to_be_visible()
     file.write_text("def reward(completion):\n    return 1.0\n")
     expect(page.get_by_text("own is always 1.00: it tells no two completions apart.")).to_be_visible()

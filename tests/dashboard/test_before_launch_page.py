@@ -132,17 +132,30 @@ def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_coun
     said = texts(at)
     assert "12 of 32 completions right (38 %) · 2 groups: 1 live, 1 dead" in said
     assert "At group size 8 about 52 % of the groups will be dead" in said
-    assert "measured: success rate 0.375 on 2 prompts" in said
+    assert "measured by the rewards on 2 prompts, success rate 0.375" in said
     assert "Each completion is compared with its own group" in said
     dead = loaded_again(open_page, sample=sample.id, group=2)
     assert "**Dead:** all 16 scored completions got 0.100" in texts(dead)
+
+
+def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, [0.1] * 8 + [0.0] * 8)  # none is right, but their rewards differ
+    at.run()
+    assert "all rewards will be equal in less than 1 % of the groups of 8" in texts(at)
+    at.segmented_control(key="part").set_value("Form").run()
+    said = texts(at)
+    assert "| G = 2 | G = 4 | **G = 8** | G = 16 |" in said
+    assert "| 47 % | 8 % | **< 1 %** | < 1 % |" in said
 
 
 def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: OpenPage, backend: Backend) -> None:
     at = open_page("new-run", recipe="rloo")
     at.number_input(key=draft_of(at).key("budget.steps")).set_value(77).run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
+    assert draft_of(at).config != draft_of(at).kept
     press(at, "Sample before launch")
+    assert draft_of(at).config == draft_of(at).kept
     sample = backend.client.run(cast(int, draft_of(at).sample_id))
     answer(backend, sample, [1.0, 0.1] * 8)
     again = loaded_again(open_page, sample=sample.id, recipe="rloo")
@@ -222,7 +235,7 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     assert "16 of 16 completions right" in texts(at)
     at.segmented_control(key="part").set_value("Form").run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
-    assert "measured: success rate 1.00 on 1 prompts" in texts(at)
+    assert "measured by the rewards on 1 prompt, success rate 1.00" in texts(at)
     at.segmented_control(key="part").set_value("Before launch").run()
     assert "16 of 16 completions right" in texts(at)
 

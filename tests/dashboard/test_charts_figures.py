@@ -77,6 +77,21 @@ def test_new_data_leaves_the_specification_as_it_is(panel: Panel) -> None:
     assert len(early.data) < len(late.data)
 
 
+def test_of_lines_that_lie_on_each_other_each_is_seen() -> None:
+    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "held-out"]
+    line, points = (
+        layer["encoding"]
+        for layer in training_figure(panel, series(5), steps=5, weight=0.6).spec["layer"]  # type: ignore[union-attr,index]
+        if {"strokeDash", "size"} & set(layer["encoding"])  # type: ignore[index,arg-type,call-overload]
+    )
+    whole, *broken = line["strokeDash"]["scale"]["range"]  # type: ignore[index,call-overload]
+    assert whole == [1, 0]
+    assert len({tuple(one) for one in broken}) == len(broken) == len(panel.labels) - 1  # type: ignore[arg-type]
+    sizes = points["size"]["scale"]["range"]  # type: ignore[index,call-overload]
+    assert sizes == sorted(sizes, reverse=True)  # type: ignore[type-var,arg-type]
+    assert len(set(sizes)) == len(sizes)  # type: ignore[arg-type]
+
+
 @each_panel
 def test_every_field_that_a_chart_draws_is_in_its_data(panel: Panel) -> None:
     figure = training_figure(panel, series(5), steps=5, weight=0.6, mark=2)

@@ -1,6 +1,7 @@
 """The comparison of runs against a real backend."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from statistics import fmean
 
 import pandas as pd
@@ -97,6 +98,24 @@ def test_only_the_fields_that_differ_are_listed(open_page: Open, runs: list[int]
     table = frame(at, "field").set_index("field")
     assert sorted(table.index) == ["optimizer.learning_rate", "sampling.group_size"]
     assert table.loc["optimizer.learning_rate"].tolist() == ["1e-4", "5e-4"]
+
+
+def test_other_texts_of_a_reward_file_are_among_the_differences(open_page: Open, backend: Backend) -> None:
+    kept, changed = (recorded.scored_by_files(backend.client, texts) for texts in (["one"], ["one", "other"]))
+    one, other = (sha256(text.encode()).hexdigest()[:8] for text in ("one", "other"))
+    at = open_page("compare", runs=f"{kept},{changed}")
+    table = frame(at, "field").set_index("field")
+    assert table.loc["right.py (SHA-256)"].tolist() == [one, f"{one}, then {other}"]
+    third = recorded.scored_by_files(backend.client, ["one"], optimizer={"learning_rate": 1e-4})
+    at = open_page("compare", runs=f"{kept},{changed},{third}")
+    next(box for box in at.multiselect if box.label == "Group by").set_value(["optimizer.learning_rate"]).run()
+    grouped = frame(at, "field").set_index("field")
+    assert grouped.loc["right.py (SHA-256)"].tolist() == [f"{one} or {one}, then {other}", one]
+
+
+def test_a_text_of_a_reward_file_that_scored_both_runs_is_no_difference(open_page: Open, backend: Backend) -> None:
+    runs = [recorded.scored_by_files(backend.client, ["one"]) for _ in range(2)]
+    assert "Nowhere" in sentences(open_page("compare", runs=f"{runs[0]},{runs[1]}"))
 
 
 def test_the_table_has_what_each_run_came_to_the_best_first(open_page: Open, backend: Backend, runs: list[int]) -> None:

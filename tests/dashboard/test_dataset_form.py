@@ -55,12 +55,14 @@ def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest)
         in texts(at)
     )
     assert list(at.dataframe[0].value.iloc[1]) == ["Was ist 1 + 1, größer als 1?", "2", "b"]
+    assert "its encoding was guessed: cp1252" in texts(at)
+    assert "reads **größer**" in texts(at)
 
 
 def test_columns_are_offered_and_named_for_the_template(at: AppTest) -> None:
     send(at, ("mine.csv", SEMICOLONS.encode()))
     assert draft_of(at).get("task.prompt_column") == "Frage"
-    assert "{prompt}, {Frage}, {Antwort}, {Fach}" in texts(at)
+    assert "In the template: {Frage}, {Antwort}, {Fach}, and {prompt} for the prompt column." in texts(at)
     at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
     at.text_area(key=key(at, "task.template")).set_value("{Fach}: {prompt}").run()
     at.text_area(key=key(at, "task.system_prompt")).set_value("Rechne.").run()
@@ -91,6 +93,36 @@ def test_chats_are_prompts(at: AppTest) -> None:
     assert not start_disabled(at)
 
 
+def test_a_place_that_no_column_fills_stops_the_start_and_names_the_columns(at: AppTest) -> None:
+    send(at, ("mine.csv", SEMICOLONS.encode()))
+    at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
+    at.text_area(key=key(at, "task.template")).set_value("Rechne {Frge}").run()
+    assert start_disabled(at)
+    assert "there are {prompt}, {Frage}, {Antwort}, {Fach}" in texts(at)
+
+
+def test_a_chat_that_cannot_be_asked_stops_the_start(at: AppTest) -> None:
+    send(at, ("mine.jsonl", CHATS.replace(b'"user"', b'"assistant"')))
+    assert start_disabled(at)
+    assert "the chat of row 1 ends with assistant; its last turn must be the user's" in texts(at)
+
+
+def test_a_share_of_a_source_that_no_row_is_from_stops_the_start(at: AppTest) -> None:
+    rows = "".join(f"{n} + 1,{n + 1}\n" for n in range(20)).encode()
+    send(at, ("mine.csv", b"question,answer\n" + rows), ("second.csv", b"question,answer\n" + rows))
+    at.text_area(key=key(at, "task.shares")).set_value("mine.csv: 1\nsecnd.csv: 3").run()
+    assert start_disabled(at)
+    assert "no row to train on is from secnd.csv; the rows are from mine.csv, second.csv" in texts(at)
+
+
+def test_of_several_files_it_says_how_they_were_read_as_of_one(at: AppTest) -> None:
+    file = (SEMICOLONS + ";;\n").encode()
+    send(at, ("mine.csv", file), ("second.csv", file))
+    assert "CSV, separated by semicolons · 2 empty rows left out" in texts(at)
+    send(at, ("mine.tsv", b"question\tanswer\n1\t2\n"))
+    assert "1 row · 2 columns · 30 B · TSV" in texts(at)
+
+
 def test_several_files_are_sources_whose_shares_can_be_chosen(at: AppTest, backend: Backend) -> None:
     before = {upload.id for upload in backend.client.uploads()}
     rows = "".join(f"{n} + 1,{n + 1}\n" for n in range(20)).encode()
@@ -112,6 +144,15 @@ def test_of_several_files_of_which_one_cannot_be_read_none_is_kept(at: AppTest, 
     before = backend.client.uploads()
     send(at, ("good.csv", b"question,answer\n1,2\n"), ("bad.pdf", b"%PDF-1.7"))
     assert "bad.pdf: The file is a PDF. Save it as CSV" in texts(at)
+    assert backend.client.uploads() == before
+
+
+def test_a_click_on_an_empty_box_says_what_is_missing(at: AppTest, backend: Backend) -> None:
+    before = backend.client.uploads()
+    button = next(button for button in at.button if button.label == "Use these rows")
+    assert not button.disabled
+    button.click().run()
+    assert "Paste rows into the box first" in texts(at)
     assert backend.client.uploads() == before
 
 

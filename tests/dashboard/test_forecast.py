@@ -57,7 +57,7 @@ def test_the_forecast_is_the_mean_over_prompts_of_the_hypergeometric_share() -> 
         of = comb(16, G)
         by_hand = ((comb(12, G) + comb(4, G)) / of + (comb(2, G) + comb(14, G)) / of) / 2
         assert share.right_or_wrong == pytest.approx(by_hand, rel=1e-14)
-        assert share.equal == pytest.approx(by_hand, rel=1e-14)
+        assert share.dead == pytest.approx(by_hand, rel=1e-14)
         assert share.at_mean_rate == pytest.approx((7 / 16) ** G + (9 / 16) ** G)
     at_8 = found.at(8)
     assert at_8 is not None
@@ -68,11 +68,11 @@ def test_another_reward_that_tells_wrong_ones_apart_leaves_fewer_groups_without_
     share = expected([group(*[WRONG] * 8, *[ILL_FORMED] * 8)]).at(8)
     assert share is not None
     assert share.right_or_wrong == 1.0
-    assert share.equal == pytest.approx(2 / comb(16, 8))
+    assert share.dead == pytest.approx(2 / comb(16, 8))
 
 
 def test_rewards_equal_up_to_rounding_are_one_outcome() -> None:
-    assert expected([group(*[0.3, 0.1 + 0.2] * 8)]).shares[0].equal == 1
+    assert expected([group(*[0.3, 0.1 + 0.2] * 8)]).shares[0].dead == 1
 
 
 def test_an_estimator_that_compares_by_function_is_forecast_by_function() -> None:
@@ -84,7 +84,7 @@ def test_an_estimator_that_compares_by_function_is_forecast_by_function() -> Non
     ]  # fmt: skip
     share = expected([balanced.model_copy(update={"completions": swapped})], config=config).at(2)
     assert share is not None
-    assert share.equal == pytest.approx(2 * comb(8, 2) / comb(16, 2))
+    assert share.dead == pytest.approx(2 * comb(8, 2) / comb(16, 2))
 
 
 def test_unscored_completions_count_nowhere_and_prompts_with_fewer_than_16_scored_are_left_out() -> None:
@@ -106,13 +106,26 @@ def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many
     said = results.conclusion(found, CONFIG, 8)
     assert (
         said
-        == "At group size 8 about 25 % of the groups will be dead (all right or all wrong); at group size 16, less than 1 %."
+        == "At group size 8 about 25 % of the groups will be dead (all rewards equal); at group size 16, less than 1 %."
     )
     assert results.conclusion(found, CONFIG, 16).startswith("At group size 16 less than 1 % of the groups")
     told_apart = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
-    assert (
-        "But other rewards tell some of their completions apart, so all rewards will be equal in less than 1 %."
-        in told_apart
+    assert told_apart == (
+        "At group size 8 less than 1 % of the groups will be dead (all rewards equal); at group size 16, less than 1 %. "
+        "All right or all wrong will be 50 %, but the rewards differ in some of these."
+    )
+
+
+def test_a_reward_that_is_always_0_makes_every_group_dead_however_many_are_right() -> None:
+    right, wrong = group(RIGHT, WRONG).completions
+    alike = [one.model_copy(update={"reward": 0.0}) for one in (right, wrong)] * 8
+    found = expected([group(RIGHT).model_copy(update={"completions": alike})])
+    assert {share.dead for share in found.shares} == {1.0}
+    assert list(dead_forecast_figure(found.shares, 8).data["share"]) == [1.0] * 15
+    assert found.depends_on_rewards
+    assert results.conclusion(found, CONFIG, 8) == (
+        "At group size 8 all of the groups will be dead (all rewards equal); at group size 16, 100 %. "
+        "All right or all wrong will be less than 1 %: others have equal rewards, too."
     )
 
 
@@ -151,14 +164,14 @@ def test_the_chart_has_a_bar_for_each_size_and_marks_the_forms_own() -> None:
     data = dead_forecast_figure(expected([group(*[RIGHT] * 12, *[WRONG] * 4)]).shares, 8).data
     assert list(data["size"]) == list(range(2, 17))
     assert list(data[data["own"]]["size"]) == [8]
-    assert data["equal"].isna().all()  # the rewards say the same as right and wrong
+    assert data["right_or_wrong"].isna().all()  # the rewards say the same as right and wrong
 
 
 def test_a_share_reads_alike_in_the_chart_and_in_the_sentence_and_none_is_called_0() -> None:
     found = expected([group(*[RIGHT] * 8, *[WRONG] * 8)], own=8)
     at_16 = found.at(16)
     assert at_16 is not None
-    assert (at_16.right_or_wrong, in_percent(at_16.right_or_wrong)) == (0.0, "< 1 %")
+    assert (at_16.dead, in_percent(at_16.dead)) == (0.0, "< 1 %")
     assert results.conclusion(found, CONFIG, 8).endswith("at group size 16, less than 1 %.")
     assert dead_forecast_figure(found.shares, 8).data["shown"].iloc[-1] == "<1%"
 

@@ -1,4 +1,5 @@
 import math
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -122,9 +123,24 @@ def test_models_have_short_names(source: str, shown: str) -> None:
 def test_every_punctuation_mark_of_a_name_is_escaped(text: str) -> None:
     escaped = plain(text)
     bare = escaped.replace("\\\\", "")
-    assert all(bare[i - 1] == "\\" for i, letter in enumerate(bare) if letter in "*_$:[]<>`~#!|&" and i > 0)
+    assert all(bare[i - 1] == "\\" for i, letter in enumerate(bare) if letter in "*$:[]<>`~#!|&" and i > 0)
+    assert not re.search(r"(?<![A-Za-z0-9\\])_|(?<!\\)_(?![A-Za-z0-9])", bare)  # within a word it is no markup
     assert bare[:1] not in set("*_$:[]<>`~#!|&")
     assert "\n" not in escaped
+
+
+@pytest.mark.parametrize(
+    "text", ["Log-probs", "At most (GiB)", "Dr. GRPO", "GRPO, minimal", "exact_match", "A group's std"]
+)
+def test_a_name_without_markup_stays_as_it_is(text: str) -> None:
+    assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"), [("- a", "\\- a"), ("1. a", "1\\. a"), ("1) a", "1\\) a"), ("_a_", "\\_a\\_")]
+)
+def test_what_would_be_a_list_or_emphasis_is_escaped(text: str, escaped: str) -> None:
+    assert plain(text) == escaped
 
 
 @pytest.mark.parametrize("text", ["http://a.example", "HTTPS://a.example", "www.a.example", "a@b.example"])

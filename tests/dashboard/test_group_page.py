@@ -151,6 +151,11 @@ def test_equal_completions_share_a_card_that_names_their_places_until_each_is_as
     assert heads(some) == ["1", "2, 4  · × 2 · best", "3  · worst"]
 
 
+def test_a_card_says_in_which_unit_its_numbers_are_and_of_which_completion(open_page: Open, groups: list[int]) -> None:
+    shared, _ = cards(open_page("group", id=groups[0]))[1:]
+    assert re.search(r"numbers of completion 2: +KL \S+ · entropy \S+ nats per token · ratio", shared)
+
+
 def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> None:
     def one(index: int, **other: object) -> CompletionRecord:
         given = {"text": "x", "token_count": 1, "finish_reason": "stop", "reward": 1.0} | other

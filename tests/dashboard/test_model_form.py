@@ -87,7 +87,7 @@ def test_each_setting_to_start_with_has_its_reason(open_page: OpenPage) -> None:
     chooser(at).set_value("local:qwen").run()
     shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
     assert "**Adapters (LoRA, rank 16)** :green-badge[advised]" in shown
-    assert "**Optimizer › Learning rate** 1e-4  \n:gray[adapters need about 10 times" in shown
+    assert "**Optimizer › Learning rate** 1e-4  \n:gray[10 times the rate of all the weights" in shown
     assert "does not fit" in shown
 
 

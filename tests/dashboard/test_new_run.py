@@ -293,6 +293,7 @@ def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backe
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
     assert value_widgets(at)["model.source"].value == f"run:{parent.id}@3"
     assert draft_of(at).parent_id == parent.id
+    assert draft_of(at).config == draft_of(at).kept  # the address leads to it again
 
 
 def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: OpenPage) -> None:

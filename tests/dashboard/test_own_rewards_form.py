@@ -126,6 +126,32 @@ def test_the_form_is_drawn_again_once_a_file_has_changed_and_not_before(
     assert "SyntaxError" not in text_of(at)
 
 
+def test_the_lab_is_drawn_again_too_so_that_the_start_beside_it_has_the_warnings(
+    open_page: Callable[..., AppTest], backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(backend, SHORT)
+    at = with_python(open_page("new-run"), function="short.py:reward")
+    watched: list[object] = []
+    monkeypatch.setattr(own_rewards, "_look", watched.append)
+    at.session_state["part"] = "Before launch"
+    at.run()
+    assert watched == [[[SHORT]]]
+
+
+def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_it(
+    open_page: Callable[..., AppTest], backend: Backend
+) -> None:
+    taking = OwnReward(function="topics.py:reward", needs=["topic"])
+    connect(backend, RewardFile(name="topics.py", functions=[taking]))
+    at = with_python(open_page("new-run"), function="topics.py:reward")
+    upload = backend.client.upload("x.jsonl", b'{"prompt": "a"}\n{"prompt": "b"}\n')
+    data = {"kind": "dataset", "source": f"upload:{upload.id}", "answer_column": None, "template": "{prompt}"}
+    at.session_state["draft"].change({"task": {**data, "prompt_column": "prompt", "held_out": 0.5, "shares": {}}})
+    at.run()
+    said = "topics.py:reward takes topic, and the data has no such column; its columns are prompt"
+    assert text_of(at).count(said) == 2  # beside the form, and at the function
+
+
 def test_a_name_that_the_form_gave_follows_the_function(open_page: Callable[..., AppTest], backend: Backend) -> None:
     connect(backend, SHORT)
     at = with_python(open_page("new-run"))

@@ -76,22 +76,22 @@ def history(run_ids: str) -> dict[str, str]:
     return {"prompt": ADDITION.replace(" ", ""), "runs": run_ids}
 
 
-def test_every_prompt_has_its_draws_and_its_change_and_probes_come_first(open_page: Open, run_id: int) -> None:
+def test_every_prompt_has_its_draws_and_its_change_in_the_order_that_is_asked_for(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="prompts")
     table = at.dataframe[0].value
     assert table[["probe", "prompt", "draws", "steps"]].values.tolist() == [
-        ["probe", PROBE, 2, "0 … 2"],
         ["", ADDITION, 3, "0 … 2"],
+        ["probe", PROBE, 2, "0 … 2"],
         ["", PRODUCT, 1, "1"],
     ]
     assert table["first"].tolist() == ["0.0500", "0.0500", "1.00"]
-    assert table["change"].tolist() == ["+0.450", "+0.700", "–"]
+    assert table["change"].tolist() == ["+0.700", "+0.450", "–"]
     assert "1 of them probes" in shown(at)
 
 
 def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="prompts", words="What", prompt_order="in order of appearance")
-    assert at.dataframe[0].value["prompt"].tolist()[1:] == [ADDITION, PRODUCT]
+    assert at.dataframe[0].value["prompt"].tolist() == [ADDITION, PROBE, PRODUCT]
     at.text_input(key="words").set_value("x 3").run()
     assert at.dataframe[0].value["prompt"].tolist() == [PRODUCT]
     at.text_input(key="words").set_value("nothing of the kind").run()
@@ -100,7 +100,7 @@ def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_i
 
 def test_a_line_of_the_prompts_opens_its_history(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="prompts")
-    at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "prompt")]}}
+    at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
     follow(at.run())
     assert at.query_params["prompt"] == ADDITION.replace(" ", "")
     assert at.query_params["runs"] == str(run_id)

@@ -376,6 +376,7 @@ def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_w
     assert draft_of(at).sample_id == first
     assert "of 16 rewards changed" not in said
     assert "own.py changed since these completions were scored." in said
+    assert "in your editor" not in said
     at.button(key="score-by-files-of-now").click().run()
     assert draft_of(at).sample_id not in (first, second)
     assert backend.client.run(cast(int, draft_of(at).sample_id)).config["rescores"] == first

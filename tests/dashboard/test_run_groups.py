@@ -143,6 +143,9 @@ def test_probes_are_groups_that_can_be_shown_alone(open_page: Open, backend: Bac
     recorded.report(backend.client, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 0.1]), probe])
     at = open_page("run", id=run_id, tab="groups")
     assert "1 group: 1 live · and 1 probe, not trained on" in shown(at)
+    for one in backend.client.groups(run_id, sort="index").items:
+        kind = "Probe" if one.state == "probe" else "Group"
+        assert f"**{kind} 1** of 1" in shown(open_page("group", id=one.id))
     at.segmented_control[0].set_value("probe").run()
     assert at.dataframe[0].value["group"].tolist() == [2]
 

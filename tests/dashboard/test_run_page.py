@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 import recorded
@@ -10,7 +11,8 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.records import Progress, RunError
+from backend.contract.base import Json
+from backend.contract.records import Progress, RewardFile, RunError
 from dashboard.format import number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -103,9 +105,38 @@ def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int,
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
+BROKEN = RewardFile(name="right.py", error="right.py, line 1: SyntaxError: '(' was never closed\nmore")
+WITHOUT_IT = recorded.WORKER.model_copy(update={"reward_files": [BROKEN]})
+
+
+@pytest.mark.parametrize(
+    ("worker", "why"),
+    [
+        (None, "No worker is connected: the run waits in the queue until one is."),
+        (
+            WITHOUT_IT,
+            "No connected worker has the function right.py:reward: the run waits until one has; "
+            "right.py, line 1: SyntaxError: '(' was never closed.",
+        ),
+    ],
+)
+def test_a_queued_run_that_no_worker_can_take_says_why_it_waits(
+    open_page: Open, backend: Backend, worker: p.WorkerInfo | None, why: str
+) -> None:
+    own: Json = {"kind": "python", "name": "right", "function": "right.py:reward"}
+    run_id = recorded.queue(backend.client, rewards={"functions": [own]})
+    assert worker is None or backend.client.claim(p.ClaimRequest(worker=worker)) is None
+    at = open_page("run", id=run_id)
+    assert [str(one.value).replace("\\", "") for one in at.warning] == [why]
+    assert figures(at)["Queue"] == "waiting"
+    assert "It waits for a worker that can take it" in shown(at)
+    assert "as soon as a worker is free" not in shown(at)
+
+
 def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_place_of_empty_charts(
     open_page: Open, backend: Backend
 ) -> None:
+    assert backend.client.claim(p.ClaimRequest(worker=recorded.WORKER)) is None  # one is connected
     run_id = recorded.queue(backend.client)
     at = open_page("run", id=run_id)
     assert charts(at) == 0
@@ -153,14 +184,16 @@ def test_a_run_that_is_not_there_is_said_in_words_with_the_way_to_those_that_are
     assert [link.label for link in at.get("page_link")][-1] == "All runs"
 
 
-@pytest.mark.parametrize(("verb", "status"), [("pause", "pausing"), ("stop", "stopping")])
+@pytest.mark.parametrize(("verb", "status", "label"), [("pause", "pausing", "Pauses"), ("stop", "stopping", "Stops")])
 def test_a_button_asks_and_the_page_says_so(
-    open_page: Open, backend: Backend, trained: int, verb: str, status: str
+    open_page: Open, backend: Backend, trained: int, verb: str, status: str, label: str
 ) -> None:
     at = open_page("run", id=trained)
     at.button(key=f"command-{verb}").click().run()
     assert backend.client.run(trained).requested == verb
     assert status in shown(at)
+    assert "Time left" not in figures(at)
+    assert figures(at)[label] == "after this step"
 
 
 def test_a_finished_run_offers_a_clone_and_no_command(open_page: Open, backend: Backend, trained: int) -> None:
@@ -198,6 +231,14 @@ def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) 
         "plaintext"
     }  # null, true and false are painted like errors by a highlighter
     assert "16 prompts × 8 completions = 128 completions a step" in shown(at)
+
+
+def test_the_texts_that_scored_a_run_are_named_with_their_attempts(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.scored_by_files(backend.client, ["one", "other", "other", "last"])
+    said = [box.label for box in open_page("run", id=run_id, tab="configuration").expander]
+    hashes = [sha256(text.encode()).hexdigest()[:12] for text in ("last", "other", "one")]
+    attempts = ["since attempt 4", "attempts 2 to 3", "attempt 1"]
+    assert said == [f"**right.py** · {of} · SHA-256 {one}…" for of, one in zip(attempts, hashes, strict=True)]
 
 
 def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+import recorded
 import streamlit as st
 from on_screen import texts
 from serving import Backend
@@ -101,6 +102,21 @@ def test_a_row_says_the_phase_inside_a_step_in_words(open_page: OpenPage, backen
     backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker=WORKER.name, progress=progress))
     at = open_page("runs")
     assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
+
+
+def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, "busy")
+    recorded.train(backend.client, run_id, steps=2, total=100, prompts=1, group_size=2)
+    assert backend.client.run(run_id).progress.eta_seconds
+
+    def bars() -> str:
+        return "".join(bar.proto.text for bar in open_page("runs").get("progress"))
+
+    assert " left" in bars()
+    backend.client.command(run_id, "stop")
+    assert " left" not in bars()
 
 
 def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> None:

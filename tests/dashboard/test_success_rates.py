@@ -18,7 +18,7 @@ from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_ti
 
 OpenPage = Callable[..., AppTest]
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
-G = 8
+G = 16
 
 
 # ---- the bars
@@ -117,7 +117,12 @@ def measured(open_page: OpenPage, backend: Backend, rates: list[int]) -> tuple[A
     return at, task
 
 
-RATES = [0] * 10 + [2, 4, 6] * 2 + [8] * 8  # of 8
+def numbers(at: AppTest) -> list[int]:
+    """The numbers of the groups in the table."""
+    return [int(number) for number in next(one.value for one in at.dataframe if "group" in one.value)["group"]]
+
+
+RATES = [0] * 10 + [4, 8, 12] * 2 + [G] * 8
 
 
 @pytest.mark.slow
@@ -127,11 +132,14 @@ def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open
     assert "of 24 prompts, a click shows the groups" in said
     assert "24 groups: 6 live, 18 dead" in said
     assert next(one.value for one in at.metric if one.label == "Can teach") == "6 of 24"
+    assert "200 prompts were drawn, 24 of them different: each is asked once." in said
     assert "Group 1 of 24" in said
+    assert numbers(at) == list(range(1, 25))  # though the worker reported them in two parts
     draft_of(at).sample_bar = bar_of(0.25)
     at.run()
     assert "20–30 % right: 2 prompts" in texts(at).replace("*", "")
     assert "Group 1 of 2" in texts(at)
+    assert numbers(at) == [1, 2]
     press(at, "Show all")
     assert "Group 1 of 24" in texts(at)
 
@@ -148,12 +156,22 @@ def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backe
     assert draft_of(at).get("task.held_out") == 0
     kept = [json.loads(line) for line in backend.client.upload_content(made.id).splitlines()]
     assert kept == [row for row, right in zip(ROWS, RATES, strict=True) if right <= G / 2]
-    assert "The form's task changed after this sample was taken. Sample again." in texts(at)
+    said = texts(at)
+    assert "The form's data are now these 14 prompts. **Form** shows them" in str(
+        [one.value for one in at.success]
+    ).replace("\\", "")
+    assert "changed after this sample was taken" not in said
+    assert "measured: success rate 0.107 on 14 prompts" in said
+    assert not [one for one in at.button if one.label.startswith("Keep")]
     at.slider[0].set_range(100, 100).run()
     press(at, "Keep 8 of 24 prompts as the data")  # still of what was measured
     again = backend.client.uploads()[0]
     assert again.name == "100 to 100 % of sums.jsonl"
     assert again.rows == 8
+    draft_of(at).change({"task.template": "Reckon: {prompt}"})
+    at.run()
+    assert "The form's task changed after this sample was taken. Sample again." in texts(at)
+    assert not at.success
 
 
 @pytest.mark.slow
@@ -200,7 +218,7 @@ def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page:
 
 @pytest.mark.slow
 def test_without_a_prompt_in_the_band_there_is_nothing_to_keep(open_page: OpenPage, backend: Backend) -> None:
-    at, _ = measured(open_page, backend, [0] * 12 + [8] * 12)
+    at, _ = measured(open_page, backend, [0] * 12 + [G] * 12)
     [keep] = [button for button in at.button if button.label.startswith("Keep")]
     assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)
 

@@ -213,8 +213,22 @@ def test_a_link_out_of_the_root_is_not_followed(disk: Disk, tmp_path: Path) -> N
         '{"model_type": "llama", "hidden_size": "wide"}',
         '{"model_type": "llama", "hidden_size": 0, "num_attention_heads": 0}',
         '{"model_type": "nobody-knows", "auto_map": {"AutoConfig": "code.Config"}}',
+        '{"model_type": "llama", "architectures": [7]}',
+        '{"model_type": "llama", "architectures": "LlamaForCausalLM"}',
+        '{"model_type": "llama", "architectures": {"LlamaForCausalLM": 1}}',
     ],
-    ids=["empty", "a list", "deep", "unknown", "a text for a number", "zeros", "code of its own"],
+    ids=[
+        "empty",
+        "a list",
+        "deep",
+        "unknown",
+        "a text for a number",
+        "zeros",
+        "code of its own",
+        "a number for a kind",
+        "a kind",
+        "a table",
+    ],
 )
 def test_a_config_that_cannot_be_read_says_so_and_hides_no_other_model(disk: Disk, config: str) -> None:
     disk.put("broken")
@@ -225,6 +239,21 @@ def test_a_config_that_cannot_be_read_says_so_and_hides_no_other_model(disk: Dis
     assert (offered["local:broken"].problem or "").startswith("broken cannot be read: ")
     assert offered["local:tiny"].problem is None
     assert not (disk.root / "ran").exists()
+
+
+def test_a_model_without_its_weights_says_what_is_missing(disk: Disk) -> None:
+    for name in ("pickled", "half"):
+        (disk.put(name) / "model.safetensors").unlink()
+    (disk.root / "pickled" / "pytorch_model.bin").touch()
+    shards = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    (disk.root / "half" / "model.safetensors.index.json").write_text(json.dumps(shards))
+    shutil.copy(TINY / "model.safetensors", disk.root / "half" / "model-1-of-2.safetensors")
+    offered = disk.offered()
+    assert (offered["local:pickled"].problem or "").startswith("it has no weights in a safetensors file")
+    assert (offered["local:half"].problem or "").startswith("it lacks model-2-of-2.safetensors, which its")
+    (disk.root / "half" / "model-1-of-2.safetensors").rename(disk.root / "half" / "model-2-of-2.safetensors")
+    (disk.root / "half" / "model.safetensors.index.json").write_text("[")
+    assert "model.safetensors.index.json cannot be read" in (disk.offered()["local:half"].problem or "")
 
 
 def test_dimensions_beyond_any_model_are_no_shape(disk: Disk) -> None:

@@ -35,7 +35,7 @@ class Stored(Wire):
 
     def groups(self, run_id: int, **_: object) -> Page[GroupSummary]:  # type: ignore[override]
         if not self.kept:
-            raise ApiError(404, "not_found", f"There is no run {run_id}")
+            raise ApiError(404, "not_found", f"There is no run {run_id}.")
         found = [{**one.model_dump(), "rewards": [], "advantages": []} for one in self.kept]
         return Page(items=[GroupSummary.model_validate(one) for one in found])
 

@@ -3,6 +3,7 @@
 No weight is loaded: dimensions come from config.json, the number of parameters from the headers of the safetensors files.
 """
 
+import json
 import logging
 import os
 import threading
@@ -25,7 +26,7 @@ from backend.contract.records import MOST_MODELS, OfferedModel
 from worker.errors import RunFailure
 from worker.failure import opening
 from worker.policy import adapter
-from worker.policy.sources import resolve
+from worker.policy.sources import SHARDS, resolve
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,9 @@ class OfferedModels:
                 opened = opened.base
             folder = Path(opened.location)
             # SmolLM2 is made, or fetched, when a run needs it; its size is known from then on.
-            yield _described(source, folder) if folder.is_dir() else OfferedModel(source=source)
+            found = _described(source, folder) if folder.is_dir() else OfferedModel(source=source)
+            lacks = _missing_weights(folder) if folder.is_dir() and found.problem is None else None
+            yield found.model_copy(update={"problem": lacks}) if lacks else found
 
     def _downloaded(self) -> Iterator[OfferedModel]:
         """The language models in the cache of the Hub."""
@@ -127,6 +130,23 @@ def _described(source: str, folder: Path) -> OfferedModel:
         return OfferedModel(source=source, problem=str(error))
 
 
+def _missing_weights(folder: Path) -> str | None:
+    """What a model below the root lacks to be loaded; None if it has its weights."""
+    try:
+        index = json.loads((folder / SHARDS).read_text())
+        wanted = {str(shard) for shard in index["weight_map"].values()}
+    except FileNotFoundError:
+        wanted = set[str]()
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return f"its {SHARDS} cannot be read; copy it again"
+    if gone := sorted(name for name in wanted if not (folder / name).is_file()):
+        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        return f"it lacks {gone[0]:.100}{more}, which its {SHARDS} names; copy or download its weights again"
+    if wanted or any(path.name != adapter.WEIGHTS for path in folder.glob("*.safetensors")):
+        return None
+    return "it has no weights in a safetensors file, and others are not loaded; put model.safetensors beside its config.json"
+
+
 @lru_cache(maxsize=2 * MOST_MODELS)
 def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     """What the files say, read once for each state of them. Raises RunFailure."""
@@ -134,7 +154,9 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
-    kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
+        kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
+        if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+            raise ValueError('architectures in its config.json must be a list of names, as in ["LlamaForCausalLM"]')
     # transformers goes by the type alone, and old or own names of an architecture say no less
     named = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     causal = any(kind in _TRAINABLE or (named and "CausalLM" in kind) for kind in kinds)

@@ -25,7 +25,7 @@ _CONVERTED = SMOLLM2.removeprefix("builtin:")
 
 COMMIT = re.compile("[0-9a-f]{40}")
 _CHECKPOINT = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")  # in a store
-_SHARDS = "model.safetensors.index.json"
+SHARDS = "model.safetensors.index.json"
 _MOST_ADAPTERS = 8  # on top of each other
 
 
@@ -146,11 +146,11 @@ def require_safetensors(source: Pretrained) -> None:
     """
     if _file_of(source, adapter.CONFIG) is not None and source.base is None:
         raise ValueError("it is an adapter; download it below the worker's model root and name it local:<folder>")
-    index = _file_of(source, _SHARDS)
+    index = _file_of(source, SHARDS)
     if index is not None:
         for shard in set(json.loads(index.read_text())["weight_map"].values()):
             if Path(shard).name != shard or not shard.endswith(".safetensors"):
-                raise ValueError(f"its {_SHARDS} names {shard!r:.200}, which is not a safetensors file beside it")
+                raise ValueError(f"its {SHARDS} names {shard!r:.200}, which is not a safetensors file beside it")
 
 
 def _file_of(source: Pretrained, name: str) -> Path | None:

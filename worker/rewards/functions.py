@@ -185,7 +185,7 @@ def python_scores(
         given = {**arguments, **given}  # a column wins over the default that a form wrote
         if missing := [name for name in required if name not in given]:
             raise LookupError(f"it takes {missing[0]}, and what it is called with is {', '.join(given)}")
-        result = scorer(**{name: value for name, value in given.items() if takes_all or name in names})
+        result = scorer(**{name: _fresh(value) for name, value in given.items() if takes_all or name in names})
         return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
     if "completion" in names:
@@ -216,12 +216,19 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
     given: dict[str, object] = {
         "prompts": prompts,
         "completions": texts,
-        "completion_ids": [None if one.ids is None else list(one.ids) for one in completions],
+        "completion_ids": [one.ids for one in completions],
         **{name: [row[name] for row in columns] for name in columns[0]},
     }
     if "answer" not in given and (with_answer or not columns[0]):
         given["answer"] = [one.answer for one in completions]
     return given
+
+
+def _fresh(value: object) -> object:
+    """A copy of what is JSON: what a function changes, the next one gets unchanged."""
+    if isinstance(value, list):
+        return [_fresh(one) for one in value]
+    return {name: _fresh(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _columns(completion: Completion) -> dict[str, object]:

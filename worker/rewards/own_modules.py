@@ -1,7 +1,7 @@
 """One's own rewards inside of the process that runs them: the files of a folder, imported from texts that are kept.
 
 What scored a run can be shown and compared only if nothing else ran: a module of the folder is made from the text that was read
-once, and none is made after the beginning.
+once, and none is made after the beginning, whichever way it is imported.
 """
 
 import importlib.util
@@ -12,11 +12,11 @@ import os
 import stat
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import TypeGuard
+from types import CodeType, FunctionType, ModuleType
+from typing import NoReturn, TypeGuard
 
 LONGEST_FILE = 2**17
 NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids"})
@@ -24,6 +24,8 @@ NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "compl
 
 RESERVED = NO_COLUMNS | {"answer", "trainer_state", "log_extra", "log_metric"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
+
+_NOT_OF_THE_DATA = RESERVED - {"answer"}
 
 NAMES = "reward, reward_… or …_reward"
 """What `_is_own_reward` takes, as people read it."""
@@ -74,14 +76,20 @@ def read(folder: Path, name: str) -> str:
 
 
 class OwnModules:
-    """Imports the files of a folder: from `texts` if they are given, otherwise from the disk. After `close` nothing more is imported."""
+    """Imports the files of a folder: from `texts` if they are given, otherwise from the disk. After `close` nothing more is imported.
+
+    A module of the folder that is found by another way, as over `sys.path`, is made here all the same, or refused.
+    """
 
     def __init__(self, folder: Path, texts: Mapping[str, str] | None = None) -> None:
         self.folder, self._given = folder, texts
+        self._real = folder.resolve()
         self._open = True
         self.texts: dict[str, str] = {}
         """By file, the text of each module that was imported."""
-        sys.meta_path.append(self)  # last: whatever is installed comes first
+        self._code: set[CodeType] = set()
+        sys.meta_path.insert(0, self)
+        sys.addaudithook(self._refuse_other_code)
 
     def close(self) -> None:
         """What is imported from now on would not be in the run's records, and is refused."""
@@ -90,8 +98,10 @@ class OwnModules:
     def load(self, file: str) -> ModuleType:
         """The module of a file. Raises Refused; else what its import raises."""
         name = file.removesuffix(".py")
-        if not name.isidentifier():
-            raise Refused(f"{file} cannot be imported under this name: use letters, digits and _")
+        if not (name.isidentifier() and name.isascii()):
+            raise Refused(f"{file} cannot be imported under this name: use the letters a to z, digits and _")
+        if self._given is None and not (self.folder / file).is_file() and (self.folder / file).exists():
+            raise Refused(f"{file} is not a file, and nothing of it is read: rename or remove it")
         if name not in sys.modules or f"{name}.py" not in self.texts:
             spec = None if name in sys.modules else importlib.util.find_spec(name)
             if name in sys.modules or (spec is not None and spec.origin != str(self.folder / file)):
@@ -100,9 +110,17 @@ class OwnModules:
                 )
         return importlib.import_module(name)
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """As the import system asks; for a module of the folder."""
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As the import system asks; for a module of the folder, unless something of this name is installed."""
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        found = next((spec for spec in others if spec is not None), None)
+        if found is not None and (found.origin is None or not self._holds(found.origin)):
+            return found
         file = f"{name}.py"
+        if found is not None and Path(str(found.origin)).resolve() != self._real / file:
+            self._refuse(str(found.origin))
         if not (file in self._given if self._given is not None else (self.folder / file).is_file()):
             return None
         if not self._open:
@@ -121,7 +139,26 @@ class OwnModules:
         self.texts[file] = text
         module.__file__ = origin
         linecache.cache[origin] = (len(text), None, text.splitlines(keepends=True), origin)
-        exec(compile(text, origin, "exec"), module.__dict__)  # noqa: S102 — the owner's own file, as `read` makes sure
+        code = compile(text, origin, "exec")
+        self._code.add(code)
+        exec(code, module.__dict__)  # noqa: S102 — the owner's own file, as `read` makes sure
+
+    def _holds(self, origin: str) -> bool:
+        """Whether a file lies in the folder, however deep."""
+        return Path(origin).is_relative_to(self.folder) or Path(origin).resolve().is_relative_to(self._real)
+
+    def _refuse_other_code(self, event: str, given: tuple[object, ...]) -> None:
+        """As the interpreter reports what it does: code of the folder that was compiled by others is not run."""
+        if event != "exec" or not isinstance(code := given[0], CodeType) or code in self._code:
+            return
+        if os.path.isabs(code.co_filename) and self._holds(code.co_filename):
+            self._refuse(code.co_filename)
+
+    def _refuse(self, origin: str) -> NoReturn:
+        name = Path(origin).relative_to(self.folder) if Path(origin).is_relative_to(self.folder) else origin
+        raise ImportError(
+            f"{name} would run without being kept with the run: put it right into the folder of rewards as one .py file, and use import"
+        )
 
 
 def describe(modules: OwnModules, file: str) -> dict[str, object]:
@@ -139,7 +176,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
                 functions.append(
                     {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)}
                 )
-            except ValueError as error:
+            except (ValueError, TypeError) as error:  # a `__signature__` may be anything
                 wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
     if not functions and not wrong:
         wrong.append(f"{file} has no reward: name a function {NAMES}")
@@ -161,9 +198,11 @@ def _is_own_reward(module: ModuleType, name: str, found: object) -> TypeGuard[Fu
 
 
 def _signature(function: Callable[..., object]) -> dict[str, object]:
-    """How a function is called, and its settings, of which a form can show each. Raises ValueError for one that takes nothing to
+    """How a function is called, its settings, of which a form can show each, and the columns that it takes. Raises ValueError for one that takes nothing to
     score.
     """
+    if not function.__name__.isascii():
+        raise ValueError(f"{function.__name__} has letters beyond a to z, which no configuration can name: rename it")
     parameters = inspect.signature(function).parameters
     if any(one.kind == one.POSITIONAL_ONLY for one in parameters.values()):
         raise ValueError(
@@ -172,6 +211,8 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     if "completion" not in parameters and "completions" not in parameters:
         text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
         raise ValueError(text)
+    if large := next((name for name, one in parameters.items() if _is_too_large(one.default)), None):
+        raise ValueError(f"the default of {large} in {function.__name__} has too many digits for a form: make it None")
     settings = {
         name: one.default
         for name, one in parameters.items()
@@ -180,7 +221,19 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
             isinstance(one.default, bool | int | str) or (isinstance(one.default, float) and math.isfinite(one.default))
         )
     }
-    return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
+    needs = [
+        name
+        for name, one in parameters.items()
+        if one.default is one.empty
+        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        and name not in _NOT_OF_THE_DATA
+    ]
+    unit = "completion" if "completion" in parameters else "group"
+    return {"unit": unit, "arguments": settings, "needs": needs}
+
+
+def _is_too_large(default: object) -> bool:
+    return isinstance(default, int) and abs(default) >= 2**63
 
 
 def error_text(error: BaseException, folder: Path | None) -> str:

@@ -64,6 +64,7 @@ def main(functions_module: str) -> None:
     # The kernel ends the process if an import hangs, even if the worker is gone.
     signal.setitimer(signal.ITIMER_REAL, START_LIMIT + GRACE_SECONDS)
     sys.path += settings["path"]
+    sys.dont_write_bytecode = True  # nothing is put beside a person's files
     modules = None if settings["own"] is None else OwnModules(Path(settings["own"]), settings["texts"])
     if modules is not None and (file := settings.get("describe")):
         bound()

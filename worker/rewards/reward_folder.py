@@ -1,7 +1,9 @@
 """What the folder of rewards offers: watched, and each file looked into by a process of its own, which may hang or die."""
 
+import hashlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -17,6 +19,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
 AT_ONCE = 2
+RESTLESS = 3
+"""After how many interrupted imports of a file that changed meanwhile its changes interrupt nothing any more."""
 Stamp = tuple[int, ...]
 """What changes when a file does: its times, size, owner and rights."""
 
@@ -34,6 +38,8 @@ class RewardFolder:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="own-rewards", daemon=True)
         self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it depends on
+        self._tried: dict[str, set[Stamp]] = {}  # by file, the state in which it was last imported, whatever came of it
+        self._own_changes: Counter[str] = Counter()  # how often a file changed while it was itself imported
         self.files: list[RewardFile] = []
 
     def __enter__(self) -> "RewardFolder":
@@ -68,7 +74,10 @@ class RewardFolder:
             described = look.result()
             # What does not import may do so once any other file is there, or is another.
             read = stamps.keys() if described.error else _own_files(described) & stamps.keys()
-            self._described[described.name] = ({file: stamps[file] for file in read}, described)
+            seen = {file: stamps[file] for file in read}
+            if self._is_restless(described.name) and self._is_as_described(described):
+                seen = {file: stamp for file, stamp in self._stamps().items() if file in read}
+            self._described[described.name] = (seen, described)
             self._show(names)
 
     def _show(self, names: Sequence[str]) -> None:
@@ -84,12 +93,29 @@ class RewardFolder:
         seen, described = self._described[name]
         return seen != stamps if described.error else any(stamps.get(file) != stamp for file, stamp in seen.items())
 
-    def _urgency(self, name: str, stamps: Mapping[str, Stamp]) -> tuple[bool, int]:
-        """A file whose import may hang waits for the others, and among equals the latest change comes first."""
-        if name not in self._described:
-            return True, max(stamps[name][:2])
-        described = self._described[name][1]
-        return not described.error, max(max(stamps[file][:2]) for file in _own_files(described) & stamps.keys())
+    def _urgency(self, name: str, stamps: Mapping[str, Stamp]) -> tuple[bool, bool, bool, int]:
+        """What was edited comes first, and what hung before comes last. Of equals, one that failed waits, and the latest change leads."""
+        described = self._described[name][1] if name in self._described else None
+        is_edited = self._tried.get(name) != self._own_stamps(name, stamps)
+        hung = not is_edited and (described is None or "reward_timeout" in (described.error or ""))
+        failed = described is not None and described.error is not None
+        latest = max(max(stamp[:2]) for stamp in self._own_stamps(name, stamps))
+        return is_edited and not self._is_restless(name), not hung, not failed, latest
+
+    def _own_stamps(self, name: str, stamps: Mapping[str, Stamp]) -> set[Stamp]:
+        files = _own_files(self._described[name][1]) if name in self._described else {name}
+        return {stamps[file] for file in files & stamps.keys()}
+
+    def _is_restless(self, name: str) -> bool:
+        """Whether its import changes the file itself, so that it would interrupt itself and all others for ever."""
+        return self._own_changes[name] >= RESTLESS
+
+    def _is_as_described(self, described: RewardFile) -> bool:
+        try:
+            content = (self._folder / described.name).read_bytes()
+        except OSError:
+            return False
+        return described.texts.get(described.name) == hashlib.sha256(content).hexdigest()
 
     def _stamps(self) -> dict[str, Stamp]:
         """Of every Python file of the folder, by name and with the folder's own rights, and of the path, by path."""
@@ -109,10 +135,14 @@ class RewardFolder:
         """What a file offers, imported as a run does it. Raises _Outdated."""
 
         def go_on() -> None:
-            if self._ended.is_set() or self._stamps() != stamps:
+            now = self._stamps()
+            changed = {file for file, _ in stamps.items() ^ now.items() if not self._is_restless(file)}
+            if self._ended.is_set() or changed:
+                self._own_changes[name] += name in changed
                 raise _Outdated
 
         go_on()
+        self._tried[name] = self._own_stamps(name, stamps)
         settings: dict[str, Json] = {"functions": [], "path": self._path, "own": str(self._folder), "texts": None}
         try:
             child = Child({**settings, "describe": name}, waiting=go_on)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from backend.contract.base import Json
+from backend.contract.chat import message_problem, prompt_problem, raw_problem
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
 from backend.contract.task import (
@@ -15,11 +16,13 @@ from backend.contract.task import (
     as_text,
     digest,
     held_out_keys,
+    is_missing,
     missing_text,
     named_sources,
     row_id,
     source_of,
     template_columns,
+    untrained_text,
 )
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, system_message
 
@@ -85,7 +88,6 @@ def read_hub(name: str, subset: str | None, split: str) -> list[tuple[int, Row]]
         raise TaskError("dataset_unreadable", f"the data set {name} cannot be read: {error}") from error
 
 
-_ROLES = ("system", "user", "assistant")
 _ROWS_NAMED = 5
 
 
@@ -111,7 +113,7 @@ def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
     if not any(column in row for _, row in rows):
         columns = ", ".join(dict.fromkeys(name for _, row in rows for name in row))
         raise TaskError("dataset_columns", f"the data set has no column {column}; its columns are {columns:.500}")
-    missing = [number for number, row in rows if row.get(column) in (None, "", [])]
+    missing = [number for number, row in rows if is_missing(row.get(column))]
     if missing:
         raise TaskError("dataset_columns", missing_text(column, len(missing), missing[:_ROWS_NAMED]))
 
@@ -137,14 +139,10 @@ def prompt_of(
     if not isinstance(prompt, list):
         question = filled(template, as_text(prompt), row)
         return question, chat(prompted, question)
-    if prompted.prompt_format == "raw":
-        raise TaskError("dataset_prompts", f"the prompt of row {number} is a chat; choose the prompt format chat")
+    problem = raw_problem(number) if prompted.prompt_format == "raw" else prompt_problem(number, prompt)
+    if problem is not None:
+        raise TaskError("dataset_prompts", problem)
     turns = turns_of(number, prompt)
-    if turns[-1]["role"] != "user":
-        raise TaskError(
-            "dataset_prompts",
-            f"the chat of row {number} ends with {turns[-1]['role']}; its last turn must be the user's",
-        )
     turns[-1]["content"] = filled(template, turns[-1]["content"], row)
     return turns[-1]["content"], (*(() if turns[0]["role"] == "system" else system_message(prompted)), *turns)
 
@@ -162,15 +160,11 @@ def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
 
 def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
     """The messages of a chat in row `number`. Raises TaskError if one is not a text by a known role."""
-    turns: list[ChatMessage] = []
-    for message in messages:
-        turn = message if isinstance(message, dict) else {}
-        role, content = turn.get("role"), turn.get("content")
-        if role not in _ROLES or not isinstance(content, str):
-            wrong = f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}"
-            raise TaskError("dataset_prompts", wrong)
-        turns.append({"role": str(role), "content": as_text(content)})
-    return turns
+    problem = message_problem(number, messages)
+    if problem is not None:
+        raise TaskError("dataset_prompts", problem)
+    turns = [message for message in messages if isinstance(message, dict)]
+    return [{"role": str(turn["role"]), "content": as_text(turn["content"])} for turn in turns]
 
 
 def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Items:
@@ -221,6 +215,5 @@ def _parts(task: Dataset, train: Sequence[Item]) -> list[tuple[Sequence[Item], f
     parts = {name: [item for item in train if item.source == name] for name in task.shares}
     for name, items in parts.items():
         if not items:
-            known = ", ".join(dict.fromkeys(item.source for item in train))
-            raise TaskError("dataset_sources", f"no row to train on is from {name}; the rows are from {known:.500}")
+            raise TaskError("dataset_sources", untrained_text(name, dict.fromkeys(item.source for item in train)))
     return [(parts[name], share) for name, share in task.shares.items()]

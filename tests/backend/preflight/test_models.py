@@ -216,12 +216,17 @@ def values(start: StartingSettings) -> dict[str, Any]:
     return {one.field: one.value for one in start.values}
 
 
-@pytest.mark.parametrize(("shape", "rate"), [(SHAPES[TINY_ARITHMETIC], 5e-5), (SHAPES[SMOLLM2], 1e-5), (QWEN_7B, 1e-6)])
-def test_the_learning_rate_follows_the_size_and_what_is_trained(shape: ModelShape, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("shape", "rate", "times"),
+    [(SHAPES[TINY_ARITHMETIC], 5e-5, 10), (SHAPES[SMOLLM2], 1e-5, 10), (QWEN_7B, 1e-6, 100)],
+)
+def test_the_learning_rate_follows_the_size_and_what_is_trained(shape: ModelShape, rate: float, times: int) -> None:
     whole, adapters = starts(GrpoConfig(), shape, None)
     assert values(whole)["optimizer.learning_rate"] == rate
     assert values(whole)["model.lora"] is None
-    assert values(adapters)["optimizer.learning_rate"] == 1e-4
+    assert values(adapters)["optimizer.learning_rate"] == pytest.approx(times * rate, rel=1e-12)
+    (reason,) = (one.reason for one in adapters.values if one.field == "optimizer.learning_rate")
+    assert f"{times} times" in reason
     assert values(adapters)["model.lora"] == Lora().model_dump(mode="json")
     assert all(one.reason for start in (whole, adapters) for one in start.values)
 

@@ -27,6 +27,11 @@ def grpo(**changes: Any) -> GrpoConfig:
     return GrpoConfig.model_validate(changes)
 
 
+def ranked(group_size: int) -> dict[str, Any]:
+    ranking = {"kind": "ranking", "name": "better", "endpoint": "strict"}
+    return {"sampling": {"group_size": group_size}, "rewards": {"functions": [ranking]}}
+
+
 def about(field: str | None, answer: Preflight) -> Message | None:
     return next((message for message in answer.messages if message.field == field), None)
 
@@ -208,6 +213,7 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
             5.0,
         ),
         ({"algorithm": {"kl": {"estimator": "k1"}}}, Facts(), "algorithm.kl.estimator", "info", "k3"),
+        (ranked(128), Facts(), "rewards.functions.0.max_tokens", "warning", 824),
         ({"algorithm": {"kl": {"reference": "old"}}}, Facts(), "algorithm.kl.reference", "info", "initial"),
         ({}, Facts(training_items=100), "budget.steps", "info", None),
         ({}, Facts(), None, "info", None),
@@ -238,6 +244,7 @@ def test_a_trap_is_named_at_its_field(
     [
         ({"algorithm": {"advantage": {"kind": "gae"}}, "sampling": {"group_size": 1}}, "sampling.group_size"),
         ({"algorithm": {"logprobs": "renormalized"}, "sampling": {"top_k": 10}}, "sampling.top_k"),
+        (ranked(64), "rewards.functions.0.max_tokens"),
         ({"algorithm": {"kl": {"estimator": "k1", "placement": "reward"}}}, "algorithm.kl.estimator"),
         (
             {

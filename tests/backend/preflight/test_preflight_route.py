@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
+from backend.contract.recipes import SMOLLM2
 from backend.preflight import gather
 from backend.storage.tables import run
 
@@ -92,13 +93,42 @@ def test_numbers_that_measure_nothing_are_no_base_of_an_estimate(backend: Backen
     assert not answer.time.measured
 
 
-@pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
-def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
+OTHER_TASK = {"task": {"kind": "arithmetic", "operands": 4}}
+
+
+def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_the_task_first(
+    backend: Backend,
+) -> None:
+    run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0, "reward": 0.9}, {})
+    answer = backend.client.preflight({"kind": "grpo"})
+    time = answer.time
+    assert answer.success_rate is None  # which depends on the task
+    assert time is not None
+    assert time.seconds_per_step == 3.0
+    assert time.basis.startswith("measured here over 2 similar steps of another task on CPU, 2 threads; 5 evaluations")
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0}, {})
+    own = backend.client.preflight({"kind": "grpo"}).time
+    assert own is not None
+    assert own.seconds_per_step == 2.0
+    assert "of another task" not in own.basis
+
+
+@pytest.mark.parametrize("other", [{"sampling": {"group_size": 4}}, {"model": {"source": SMOLLM2}}])
+def test_steps_of_another_shape_say_how_fast_the_machine_is(backend: Backend, other: dict[str, Any]) -> None:
+    backend.client.claim(p.ClaimRequest(worker=WORKER))
+    fresh = {
+        name: backend.client.preflight({"kind": "grpo"} | one).time for name, one in (("run", {}), ("asked", other))
+    }
+    assert fresh["run"] is not None
+    assert fresh["asked"] is not None
+    run_a_bit(backend, GrpoConfig(), {"step_time": 5 * fresh["run"].seconds_per_step}, {})
     time = backend.client.preflight({"kind": "grpo"} | other).time
     assert time is not None
     assert not time.measured
-    assert "not measured yet" in time.basis
+    assert time.seconds_per_step == pytest.approx(5 * fresh["asked"].seconds_per_step)
+    assert sum(time.parts.values()) == pytest.approx(time.seconds_per_step)
+    assert "not measured yet: computed from the model's shape at the speed of run 1 on CPU, 2 threads" in time.basis
 
 
 @pytest.mark.parametrize("part", ["sampling", "algorithm", "budget"])
@@ -133,6 +163,32 @@ def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(bac
         "model.source",
     }
     assert backend.client.preflight({"kind": "grpo", "task": task | {"prompt_column": "question"}}).ok
+
+
+def test_how_often_an_item_is_asked_follows_the_shares_of_the_sources(backend: Backend) -> None:
+    rows = [("mine.csv", number) for number in range(57)] + [("second.csv", 100 + number) for number in range(16)]
+    lines = [f'{{"prompt": "{number}", "answer": "1", "source": "{source}"}}\n' for source, number in rows]
+    upload = backend.client.upload("both.jsonl", "".join(lines).encode())
+    task: dict[str, Any] = {
+        "kind": "dataset",
+        "source": f"upload:{upload.id}",
+        "source_column": "source",
+        "held_out": 0,
+    }
+    budget = {"steps": 100, "eval_every": 0}
+
+    def said(**shares: float) -> list[str]:
+        config = {"kind": "grpo", "task": task | {"shares": shares}, "budget": budget}
+        return [one.text for one in backend.client.preflight(config).messages if one.field == "budget.steps"]
+
+    assert said() == ["1,600 prompts are drawn from 73 training items: each is asked about 22 times"]
+    assert said(**{"mine.csv": 1, "second.csv": 3}) == [
+        "1,600 prompts are drawn from 73 training items: by the shares of their sources, each of mine.csv is asked about 7 times "
+        "and each of second.csv about 75 times"
+    ]
+    only = "1,600 prompts are drawn from 16 training items: each is asked about 100 times"
+    assert said(**{"second.csv": 3}) == [only]
+    assert said(**{"second.csv": 3, "nowhere.csv": 1}) == []
 
 
 def test_the_catalog_offers_every_recipe_model_and_schema(backend: Backend) -> None:

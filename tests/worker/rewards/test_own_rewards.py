@@ -90,7 +90,7 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         "import json\nfrom shared import reward as imported_reward\n"
         "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None, end=float('inf')):\n"
         '    """Short ones."""\n    return 1\n'
-        "def rare_reward(completions, **columns):\n    return [1] * len(completions)\n"
+        "def rare_reward(completions, topic, *, prompts, log_metric, answer, **columns):\n    return [1] * len(completions)\n"
         "def helper(completion):\n    return 0\n"
     )
     (folder / "shared.py").write_text(GOOD)
@@ -102,8 +102,9 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
             "help": "Short ones.",
             "unit": "completion",
             "arguments": {"most": 3, "share": 0.5, "word": "x", "strict": True},
+            "needs": [],
         },
-        {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}},
+        {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}, "needs": ["topic", "answer"]},
     ]
     assert [one.function for one in shared.functions] == ["shared.py:reward"]
 
@@ -117,12 +118,15 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         ("raise SystemExit(3)\n", "own.py, line 1: SystemExit: 3"),
         ("import os\nos._exit(3)\n", "own.py cannot be imported: reward_crash: it ended its process (exit code 3)"),
         ("x = 1\n", "own.py has no reward: name a function reward"),
+        ("def reward_é(completion):\n    return 1\n", "own.py, line 1: reward_é has letters beyond a to z"),
+        (f"def reward(completion, most=0x{'f' * 5000}):\n    return 1\n", "own.py, line 1: the default of most in reward has too many digits"),
+        ("def reward(completion):\n    return 1\nreward.__signature__ = 'none'\n", "own.py, line 1: unexpected object 'none' in __signature__"),
         ("def reward(text):\n    return 1\n", "own.py, line 1: reward takes neither completion"),
         ("eval('1 +')\n", "own.py, line 1: SyntaxError"),
         ("x = '\ud800'\n", "own.py is not UTF-8 (byte 6)"),
         (f"x = '{'x' * 2**17}'\n", "own.py is longer than 128 KiB"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(folder: Path, text: str, says: str) -> None:
     (folder / "own.py").write_bytes(text.encode(errors="surrogatepass"))
     (folder / "well.py").write_text(GOOD)
@@ -130,6 +134,13 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(fold
     assert (own.error or "").startswith(says)
     assert not own.functions
     assert [one.function for one in well.functions] == ["well.py:reward"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a directory", "a pipe"])
+def test_what_is_called_like_a_file_and_is_none_is_said_to_be_none(folder: Path, make: Callable[[Path], None]) -> None:
+    make(folder / "own.py")
+    [own] = offered(folder)
+    assert own.error == "own.py is not a file, and nothing of it is read: rename or remove it"
 
 
 def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
@@ -224,6 +235,32 @@ def test_files_that_failed_and_hang_now_wait_for_all_others(folder: Path, tmp_pa
         earlier = own.files[2].texts
         (folder / "well.py").write_text(f"more = 1\n{GOOD}")
         await_files(own, lambda files: files[2].texts != earlier)
+
+
+def test_a_mended_file_does_not_wait_for_files_that_hang(folder: Path, tmp_path: Path) -> None:
+    (folder / "own.py").write_text("def reward(:\n")
+    with RewardFolder(folder) as own:
+        await_files(own, lambda files: files and files[0].error)
+        for name in ("a", "b"):
+            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
+        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
+        (folder / "own.py").write_text(GOOD)
+        await_files(own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None)])
+
+
+def test_a_file_that_changes_itself_keeps_no_other_waiting_and_is_offered(folder: Path) -> None:
+    (folder / "well.py").write_text("import time\ntime.sleep(1)\n" + GOOD)
+    (folder / "own.py").write_text(f"import os\nos.utime(__file__)\n{GOOD}")
+    with RewardFolder(folder) as own:
+        await_files(
+            own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None), ("well.py", None)]
+        )
+        earlier = own.files[1].texts
+        (folder / "well.py").write_text("import time\ntime.sleep(1)\nmore = 1\n" + GOOD)
+        await_files(own, lambda files: files[1].texts != earlier)
+        before = own.files[0].texts
+        (folder / "own.py").write_text(f"import os\nos.utime(__file__)\nmore = 1\n{GOOD}")
+        await_files(own, lambda files: files[0].texts != before)
 
 
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,6 +502,70 @@ def test_an_import_after_the_beginning_is_refused(folder: Path) -> None:
     (folder / "shared.py").write_text("x = 1\n")
     [parts] = scored(folder, RAW, "a").components
     assert "import shared at the top of the file" in (parts[0].error or "")
+
+
+PUTS_FOLDER_FIRST = "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n"
+LOADS_BY_PATH = (
+    "import importlib.util, os\n"
+    "spec = importlib.util.spec_from_file_location('other', os.path.join(os.path.dirname(__file__), 'hidden.py'))\n"
+    "hidden = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(hidden)\n"
+)
+BY_HELPER = "def reward(completion):\n    return hidden.SCORE\n"
+
+
+def test_a_module_of_the_folder_that_is_found_over_the_path_is_kept_too(folder: Path) -> None:
+    (folder / "own.py").write_text(f"{PUTS_FOLDER_FIRST}import hidden\n{BY_HELPER}")
+    (folder / "hidden.py").write_text("SCORE = 1\n")
+    with RewardScorer(
+        Rewards(functions=[Python(name="mine", function="own.py:reward")]), RewardResources(own=folder)
+    ) as scorer:
+        assert {one.name for one in scorer.load_own()} == {"hidden.py", "own.py"}
+    assert raws(scored(folder, RAW, "a")) == [1.0]
+    [_, own] = offered(folder, lambda files: len(files) == 2)
+    assert set(own.texts) == {"hidden.py", "own.py"}
+    (folder / "hidden.py").chmod(0o664)
+    with pytest.raises(RewardUnavailable, match="other users can write to it"):
+        scored(folder, RAW, "a")
+    assert {file.name for file in folder.iterdir()} == {"hidden.py", "own.py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "helper"),
+    [
+        (LOADS_BY_PATH, "hidden.py"),
+        (f"{PUTS_FOLDER_FIRST}from deep import hidden\n", "deep/hidden.py"),
+        (f"{PUTS_FOLDER_FIRST}sys.path.insert(0, os.path.join(sys.path[0], 'deep'))\nimport hidden\n", "deep/hidden.py"),
+        ("import os\npath = os.path.join(os.path.dirname(__file__), 'hidden.py')\nexec(compile(open(path).read(), path, 'exec'))\n", "hidden.py"),
+    ],
+    ids=["loaded by its path", "in a folder of the folder", "found in a folder of the folder", "compiled"],
+)  # fmt: skip
+def test_code_of_the_folder_that_no_run_would_keep_is_refused(folder: Path, text: str, helper: str) -> None:
+    (folder / "own.py").write_text(text + BY_HELPER)
+    (folder / "deep").mkdir()
+    (folder / helper).write_text("SCORE = 1\n")
+    own = offered(folder, lambda files: files and files[-1].name == "own.py")[-1]
+    assert f"ImportError: {helper} would run without being kept with the run" in (own.error or "")
+    with pytest.raises(RewardUnavailable, match="would run without being kept"):
+        scored(folder, RAW, "a")
+    assert not list(folder.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("unit", ["completion", "group"])
+def test_what_a_reward_changes_reaches_the_next_one_unchanged(folder: Path, unit: str) -> None:
+    many = "s" if unit == "group" else ""
+    score = "[len(steps[0])] * len(completions)" if many else "len(steps)"
+    (folder / "own.py").write_text(
+        f"def reward_first(completion{many}, steps, prompt{many}, **rest):\n    score = {score}\n"
+        f"    {'steps[0]' if many else 'steps'}.clear()\n    {'prompts[0].clear()' if many else 'pass'}\n    return score\n"
+        f"def reward_second(completion{many}, steps, prompt{many}, **rest):\n"
+        f"    assert {'prompts[0]' if many else 'prompt'}\n    return {score}\n"
+    )
+    functions = [Python(name=name, function=f"own.py:reward_{name}", unit=unit) for name in ("first", "second")]  # type: ignore[arg-type]
+    item = replace(CHAT, columns={"steps": [1, 2, 3]})
+    with RewardScorer(Rewards(functions=functions, max_unscored=1.0), RewardResources(own=folder)) as scorer:
+        scorer.load_own()
+        [parts] = scorer.score([[Sample("a", 2, item, (5,))]]).components
+    assert [one.raw for one in parts] == [3.0, 3.0]
 
 
 # ---- the template

@@ -1,0 +1,54 @@
+"""What a task finds in the rows of an upload: how they are divided, and prompts that cannot be asked."""
+
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from backend.contract import records as r
+from backend.contract.chat import prompt_problem
+from backend.contract.queries import SplitQuery
+from backend.contract.task import as_text, digest, held_out_keys, named_sources, source_of
+from backend.uploads import jsonl
+
+COUNTED_BYTES = 32 * 2**20  # read in the backend itself: a second or two
+
+
+class Reading(NamedTuple):
+    """The split, the first row (from 1) whose prompt is a chat, and what is wrong with the first chat that cannot be asked."""
+
+    split: r.Split
+    first_chat: int | None
+    problem: str | None
+
+
+@lru_cache(maxsize=256)
+def read(path: Path, query: SplitQuery, shares: tuple[str, ...] = ()) -> Reading:
+    """Read all rows, once: a file's number is never given again. The sources with `shares` are counted before others."""
+    rows: list[tuple[str, str]] = []
+    first_chat = problem = None
+    for number, row in enumerate(jsonl.rows_of(path), 1):
+        rows.append((prompt_key(row, query.prompt_column), source_of(query.source_column, row)))
+        prompt = row.get(query.prompt_column)
+        if isinstance(prompt, list):
+            first_chat = first_chat or number
+            problem = problem or prompt_problem(number, prompt)
+    return Reading(_split(rows, query, shares), first_chat, problem)
+
+
+def _split(rows: list[tuple[str, str]], query: SplitQuery, shares: tuple[str, ...]) -> r.Split:
+    """Of rows as the keys of their prompts and their sources."""
+    held_out = held_out_keys((key for key, _ in rows), query.held_out)
+    whole = Counter(key in held_out for key, _ in rows)
+    by_source = Counter((source, key in held_out) for key, source in rows)
+    sources = {source for source, _ in by_source} if query.source_column is not None else set[str]()
+    parts = {
+        name: r.RowCounts(train=by_source[name, False], held_out=by_source[name, True])
+        for name in named_sources(sources, shares)
+    }
+    return r.Split(train=whole[False], held_out=whole[True], sources=parts, source_count=len(sources))
+
+
+def prompt_key(row: jsonl.Row, prompt_column: str) -> str:
+    """Equal exactly if the prompts are."""
+    return digest(as_text(row.get(prompt_column)))
