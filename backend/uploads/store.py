@@ -102,7 +102,8 @@ def _read_of(parts: Sequence[r.Upload]) -> dict[str, str | None]:
     ways = [part.model_dump(include={"format", "encoding", "separator"}) for part in parts]
     if ways and all(way == ways[0] for way in ways):
         return ways[0]
-    return {"encoding": part.encoding for part in parts if is_guess(part.encoding)}
+    guesses = [part.encoding for part in parts if is_guess(part.encoding)]
+    return {"encoding": guesses[0]} if guesses else {}
 
 
 def clear(home: Path) -> None:
