@@ -67,7 +67,8 @@ def split(
     """
     completions = [completion.ids for completion in rollout.completions_R]
     prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
-    groups, size = policy.ranks.share(len(rollout.items_P)), rollout.group_size
+    size = rollout.group_size
+    groups = policy.ranks.share(rollout.rows // size)
     own = range(groups.start * size, groups.stop * size)
     kept = [row for row in own if row not in left_out]
     budget = min(budget, policy.tokens_at_once or budget)

@@ -125,7 +125,7 @@ def run_ranks(
     def launch() -> None:
         try:
             elastic_launch(config, _rank)(*payload)
-        except BaseException as error:  # noqa: BLE001 — the boundary of a thread: told below
+        except BaseException as error:  # noqa: BLE001 — the boundary of a thread: said below
             launched.append(error)
 
     thread = threading.Thread(target=launch, name="ranks", daemon=True)

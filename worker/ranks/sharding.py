@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def shard(model: nn.Module, ranks: Ranks, device: torch.device) -> None:
-    """Divide a model's weights: each decoder layer by itself, and what is left together. Gradients are summed, not averaged.
+    """Divide a model's weights: each decoder layer by itself, and the remaining ones together. Gradients are summed, not averaged.
 
     To be called before anything keeps its parameters, with the same weights in every process.
     """

@@ -18,6 +18,7 @@ from backend.contract.reward import Judge, LearnedReward, Python, Ranking, Rewar
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
+from worker.ranks.ranks import ALONE, Ranks
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.function_process import FunctionProcess
 from worker.rewards.judge import AskAboutGroup, EndpointScorer, JudgeCache, JudgeScorer
@@ -134,9 +135,9 @@ class RewardScorer:
         missing = [[one for one in parts if one.raw is None and one.name in counts] for parts in scores.components]
         _require_scored(self.rewards, [found[0] for found in missing if found], whole)
 
-    def take_metrics(self) -> dict[str, float]:
-        """What judges cost since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
-        return {name: value for judge in self.judges.values() for name, value in judge.take_metrics().items()}
+    def take_metrics(self, ranks: Ranks = ALONE) -> dict[str, float]:
+        """What judges cost all processes since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
+        return {name: value for judge in self.judges.values() for name, value in judge.take_metrics(ranks).items()}
 
 
 class Scoring:
@@ -277,7 +278,7 @@ class Scoring:
 
 
 def _require_scored(rewards: Rewards, unscored: Sequence[RewardScore], whole: int) -> None:
-    """Raises RewardErrors if so many of `whole` completions are more than the run allows."""
+    """Raises RewardErrors if these are more of `whole` completions than the run allows."""
     if len(unscored) > rewards.max_unscored * whole:
         first = unscored[0]
         raise RewardErrors(

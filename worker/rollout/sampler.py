@@ -15,10 +15,10 @@ from worker.policy.device import abilities, cache_bytes
 from worker.policy.fused import SamplingWeights
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.ranks.sampling import GatheredWeights, announce, pass_on
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import Draws, uniforms
 from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, Row, check_lengths, quiet, row_keys, rows_of
+from worker.rollout.gathered import GatheredWeights, announce, pass_on
 from worker.rollout.generation import Generation
 from worker.rollout.slots import Slots
 from worker.rollout.stop_texts import StopTexts
