@@ -102,6 +102,8 @@ def in_words(name: str) -> str:
 
 _LABELS = {
     "telemetry": "Records",
+    "compute": "Processes",
+    "processes": "How many",
     "eval_every": "Steps between evaluations",
     "eval_items": "Prompts per evaluation",
     "eval_samples": "Samples per prompt in evaluations",

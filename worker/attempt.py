@@ -46,7 +46,13 @@ class Attempt:
             self.state = load_state(place.resume)
             load_optimizer(place.resume, trained, optimizer)
         self.ending: Ending = "finished"
-        self.reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self.state.elapsed_seconds)
+        self.reporter = Reporter(
+            place,
+            channels,
+            total_steps=budget.steps,
+            elapsed=self.state.elapsed_seconds,
+            interruptible=trained.ranks.alone,  # others would wait for one that leaves a step
+        )
         self._place, self._channels, self._trained, self._optimizer = place, channels, trained, optimizer
         self._budget, self._more, self._saved_step = budget, more, self.state.step
         self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
@@ -89,7 +95,7 @@ class Attempt:
     def steps(self, evaluate: Evaluate) -> Iterator[int]:
         """The steps that are still to be done, until the run ends or is asked to; `ending` then says how it ended."""
         for step in range(self.state.step, self._budget.steps):
-            ending = self.reporter.asked_to_end()
+            ending = self._trained.ranks.of_first(self.reporter.asked_to_end())
             if ending is not None:
                 self._save()
                 self.ending = ending
@@ -147,7 +153,10 @@ class Attempt:
         timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
         folder = self._place.checkpoint(self.state.step)
         write_checkpoint(folder, self._trained, self._optimizer, timed, self._more())
-        self._saved_step, self._unfinished = self.state.step, folder
+        self._saved_step = self.state.step
+        if not self._trained.ranks.first:
+            return
+        self._unfinished = folder
 
         def complete() -> Saved:
             saved = complete_checkpoint(folder)

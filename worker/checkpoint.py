@@ -27,11 +27,13 @@ from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.policy.policy import Policy
+from worker.ranks.files import write_tensors
+from worker.ranks.sharding import as_held
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d+)-attempt-(\d+)")
@@ -74,23 +76,24 @@ def write_checkpoint(
     more: Mapping[str, Tensors | None] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint's files under another name, `more` by the names of theirs; the weights may change afterwards. Complete it, or discard it."""
-    partial = _partial(folder)
-    discard_checkpoint(folder)
+    partial, ranks = _partial(folder), trained.ranks
     try:
-        partial.mkdir(parents=True)
+        if ranks.first:
+            discard_checkpoint(folder)
+            partial.mkdir(parents=True)
+        ranks.of_first(None)
         trained.save(partial / "model")
         moments = {
-            f"{name}::{key}": value.detach().cpu().contiguous()
+            f"{name}::{key}": value
             for name, parameter in trained.named_parameters()
             for key, value in optimizer.state.get(parameter, {}).items()
         }
-        save_file(moments, str(partial / "optimizer.safetensors"))
         head = {name: weight for name, weight in trained.named_parameters() if name.startswith(_VALUE_HEAD)}
-        for name, tensors in {"value_head": head, **more}.items():
-            if tensors:
-                whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-                save_file(whole, str(partial / f"{name}.safetensors"))
-        (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
+        for name, tensors in {"optimizer": moments, "value_head": head, **more}.items():
+            if tensors or name == "optimizer":
+                write_tensors(partial / f"{name}.safetensors", tensors or {}, ranks)
+        if ranks.first:
+            (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
     except BaseException:
         discard_checkpoint(folder)
         raise
@@ -157,17 +160,21 @@ def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimi
 
     Raises RunFailure `checkpoint_unreadable` where a file cannot be read.
     """
-    tensors = load_tensors(folder, "optimizer", trained.device)
+    tensors = load_tensors(folder, "optimizer", trained.device if trained.ranks.alone else "cpu")
     for name, parameter in trained.named_parameters():
         prefix = f"{name}::"
         moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         if moments:
-            optimizer.state[parameter] = moments
+            step = moments.pop("step").reshape(())
+            optimizer.state[parameter] = {
+                "step": step,
+                **{key: as_held(parameter, value) for key, value in moments.items()},
+            }
     head = [(name, parameter) for name, parameter in trained.named_parameters() if name.startswith(_VALUE_HEAD)]
     if head:
         saved = load_tensors(folder, "value_head", trained.device)
         for name, parameter in head:
-            parameter.data.copy_(saved[name])
+            parameter.data.copy_(saved[name].view_as(parameter))
 
 
 def load_reference(folder: Path, policy: Policy) -> None:

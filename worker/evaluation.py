@@ -79,7 +79,7 @@ def evaluate(
         right_P = _right(complete(1, None, sampled).scores, config)
         if right_P is not None:
             metrics["eval/greedy_pass@1"] = known_mean(right_P)
-    costs = {} if sampler.scorer is None else sampler.scorer.take_metrics()
+    costs = {} if sampler.scorer is None else sampler.scorer.take_metrics(sampler.policy.ranks)
     return metrics | {f"eval/{name}": value for name, value in costs.items()}
 
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,9 +116,13 @@ class GroupSampler:
 
         `on_progress` gets the phase (`rollout`, then `reward`), the completions done and their total, and may raise. `clock`
         counts the seconds of both phases. `first_group` is the number of the first group among the step's, and `step_size`
-        the completions of the whole step, if these are a part of it. Raises what `Engine.sample` and `RewardScorer.score` raise.
+        the completions of the whole step, if these are a part of it. Where several processes train, each draws and scores its share of
+        the groups, and every one gets all of them. Raises what `Engine.sample` and `RewardScorer.score` raise.
         """
-        clock, total = clock or PhaseClock(), len(items) * group_size
+        clock, step_size = clock or PhaseClock(), step_size or len(items) * group_size
+        own = self.policy.ranks.share(len(items))
+        items, first_group = items[own.start : own.stop], first_group + own.start
+        total = len(items) * group_size
         on_progress("rollout", 0, total)  # first: a chat template may take its time
         prompts = [self.policy.encode(item) for item in items]
         texts, ids = [text for text, _ in prompts], [ids for _, ids in prompts]
@@ -133,7 +139,7 @@ class GroupSampler:
 
         if self.scorer is None:
             rollout = sample(quiet, quiet)
-            return Scored(rollout, Scores([[] for _ in range(total)], np.full(total, np.nan)))
+            return self._joined(Scored(rollout, Scores([[] for _ in range(total)], np.full(total, np.nan))))
         with self.scorer.begin(total, step_size=step_size) as scoring:
 
             def score(p: int, group: list[Completion]) -> None:
@@ -141,7 +147,16 @@ class GroupSampler:
 
             rollout = sample(scoring.check, score)
             with clock.phase("reward"):
-                return Scored(rollout, scoring.finish(lambda done: on_progress("reward", done, total)))
+                scored = Scored(rollout, scoring.finish(lambda done: on_progress("reward", done, total)))
+                whole = self._joined(scored)
+        if whole is not scored:
+            self.scorer.require_scored(whole.scores, step_size)
+        return whole
+
+    def _joined(self, own: Scored) -> Scored:
+        """The groups of all processes, each of which drew its share."""
+        first, *others = self.policy.ranks.gather(own)
+        return reduce(add, others, first)
 
 
 def fill_with_live(

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,9 +38,12 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
+from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks.ranks import ALONE, Ranks
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.engine import quiet
 from worker.rollout.engines import load_engine
 from worker.sampling_job import run_sample
 from worker.settings import Settings
@@ -69,6 +72,7 @@ class Worker:
     client: Client
     device: torch.device
     shutting_down: Callable[[], bool]
+    devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
@@ -122,6 +126,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             end = Finish(attempt=claim.attempt, outcome=interrupted.ending)
         except LeaseLost:
             pass  # said below, also where it shows in another way
+        except RankFailed as failed:
+            end = failed.fail
         except Exception as error:  # the boundary between a run and the worker that survives it
             if of_device(error):
                 spent = Spent(device_lost=device_lost(error))
@@ -293,13 +299,62 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
 
 
 def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels) -> Ending:
+    compute = config.compute
+    if compute.processes == 1:
+        return _train_groups(worker, claim, config, place, channels)
+    ending: Ending = run_ranks(
+        _train_in_rank,
+        (worker.settings, worker.info, claim, config, place),
+        attempt=claim.attempt,
+        devices=worker.devices[: compute.processes],
+        shards=compute.parts,
+        answers={
+            "send": channels.send,
+            "show": channels.show,
+            "requested": channels.requested,
+            "between_steps": channels.between_steps,
+            "shutting_down": channels.shutting_down,
+        },
+    )
+    return ending
+
+
+def _train_in_rank(
+    ranks: Ranks,
+    device: torch.device,
+    line: Line,
+    settings: Settings,
+    info: WorkerInfo,
+    claim: Claim,
+    config: GrpoConfig,
+    place: Place,
+) -> Ending:
+    """What each process of a run does: the same, but the first one alone reports."""
+    first = ranks.first
+    channels = Channels(
+        send=partial(line.ask, "send") if first else quiet,
+        show=line.show if first else quiet,
+        requested=partial(line.ask, "requested") if first else lambda: "nothing",
+        between_steps=partial(line.ask, "between_steps") if first else quiet,
+        shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
+    )
+    judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
+    settings = settings.model_copy(update={"judges": judges})
+    with of_run(claim), Client(settings.backend_url, settings.read_token()) as client:
+        worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down)
+        return _train_groups(worker, claim, config, place, channels, ranks)
+
+
+def _train_groups(
+    worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
+) -> Ending:
     steps = config.budget.steps
     channels.load("task", steps)
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
     channels.load("model", steps)
-    source = pinned(_source(worker, claim, config), place.model_commit)
+    source = ranks.of_first(pinned(_source(worker, claim, config), place.model_commit))
     place = replace(place, model_commit=commit_of(source))
-    policy = _load(worker, source, config, place.resume)
+    policy = _load(worker, source, config, place.resume, ranks)
     engine = load_engine(config.sampling.engine, policy, worker.settings)
     channels.load("rewards", steps)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
@@ -318,7 +373,9 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
     )
 
 
-def _load(worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
+def _load(
+    worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None, ranks: Ranks = ALONE
+) -> Policy:
     wants_reference = (
         isinstance(config, GrpoConfig)
         and config.algorithm.needs_reference
@@ -331,6 +388,7 @@ def _load(worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig,
         resume=None if resume is None else resume / "model",
         reference=wants_reference,
         seed=config.budget.seed if isinstance(config, GrpoConfig) else config.seed,
+        ranks=ranks,
     )
 
 

@@ -19,6 +19,7 @@ from worker.optimization import Optimization
 from worker.policy.device import Transfers, send
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
+from worker.ranks.ranks import Ranks
 from worker.rollout.engine import Rollout, quiet
 from worker.token_record import TokenRecord
 
@@ -61,6 +62,16 @@ class _Pass:
 
     def add_loss(self, part: Tensor) -> None:
         self.loss += float(part)
+
+    def join(self, ranks: Ranks) -> None:
+        """Add up what the processes have, so that each has all of it."""
+        first, *others = ranks.gather((self.loss, self.sums))
+        self.loss, self.sums = first
+        for loss, sums in others:
+            self.loss += loss
+            for name, (total, count) in sums.items():
+                before = self.sums.get(name, (0.0, 0))
+                self.sums[name] = before[0] + total, before[1] + count
 
     def metrics(self) -> dict[str, float]:
         return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
@@ -127,13 +138,19 @@ class Learner:
         transfers, algorithm = Transfers(), self._algorithm
         # Rewards or advantages may need the policy's values, or its KL.
         penalised = algorithm.kl.placement == "reward" and algorithm.kl.beta > 0
-        for micro, done in with_progress(batch.micro_batches):
+        looks = penalised or algorithm.advantage.kind == "gae"
+
+        def idle() -> None:
+            for _ in range(algorithm.needs_reference + looks):
+                self._policy.idle()
+
+        for micro, done in with_progress(batch, idle if algorithm.needs_reference or looks else quiet):
             if algorithm.needs_reference:
                 micro.reference_R_T = self._policy.reference_logprobs(
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
                 transfers.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
-            if penalised or algorithm.advantage.kind == "gae":
+            if looks:
                 values = self._policy.logprobs(micro.batch, temperature=self._temperature)
                 if values.value_R_T is not None:
                     transfers.when_known(values.value_R_T, partial(batch.tokens.put, "value", micro.rows))
@@ -141,8 +158,16 @@ class Learner:
                     full_R_T, estimator = values.full_logprob_R_T, algorithm.kl.estimator
                     kl_R_T = kl_per_token(full_R_T, micro.reference_R_T, estimator=estimator)
                     transfers.when_known(kl_R_T, partial(batch.tokens.put, "kl", micro.rows))
-            on_progress("reference", done, batch.rollout.rows)
+            on_progress("reference", done, len(batch.own))
         transfers.fetch()
+        self._share(batch)
+
+    def _share(self, batch: Batch) -> None:
+        """Give every process what each has found of its tokens."""
+        if not self._policy.ranks.alone:
+            for part in self._policy.ranks.gather(batch.tokens.part(batch.own)):
+                for name, (rows, values_r_T) in part.items():
+                    batch.tokens.put(name, rows, values_r_T)
 
     def update(
         self, step: int, batch: Batch, credit: Credit, trained_R: Tensor, on_progress: OnProgress = quiet
@@ -161,7 +186,7 @@ class Learner:
         )
         left_out = self._nothing_to_learn(credit)
         if left_out:
-            batch = replace(batch, micro_batches=self.split(batch.rollout, left_out).micro_batches)
+            batch = replace(self.split(batch.rollout, left_out), tokens=batch.tokens)
         passes, faults = [], []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
@@ -172,6 +197,7 @@ class Learner:
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
             self._optimization.once_more(lambda: self._measure_after(batch))
+        self._share(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
         fault = next(filter(None, faults), "")
         self._optimization.count(step, fault=fault, loss=metrics["loss"])
@@ -183,12 +209,13 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         rows = sum(len(micro.rows) for micro in this_pass.batch.micro_batches)
         with recomputing(self._policy.model):
-            for micro, done in with_progress(this_pass.batch.micro_batches):
+            for micro, done in with_progress(this_pass.batch, self._policy.idle):
                 part = self._loss(micro, this_pass)
                 part.backward()  # type: ignore[no-untyped-call]
                 this_pass.transfers.when_known(part, this_pass.add_loss)
                 on_progress("update", done, rows)
         this_pass.transfers.fetch()
+        this_pass.join(self._policy.ranks)
         return this_pass
 
     def _loss(self, micro: MicroBatch, this_pass: _Pass) -> Tensor:
@@ -285,6 +312,6 @@ class Learner:
 
     @torch.no_grad()
     def _measure_after(self, batch: Batch) -> None:
-        for micro in batch.micro_batches:
+        for micro, _ in with_progress(batch, self._policy.idle):
             values = self._policy.logprobs(micro.batch, temperature=self._temperature)
             batch.tokens.put("logprob_after", micro.rows, values.logprob_R_T)

@@ -18,7 +18,7 @@ from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
-from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_device, versions
+from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_devices, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
 from worker.rewards.reward_folder import RewardFolder
@@ -45,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         store = store_name(settings.checkpoints)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
-        device, card = take_device(settings.device)
+        devices, cards = take_devices(settings.device, settings.processes)
+        device = devices[0]
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     process.listen()
     with (
         lock,
-        card,
+        cards,
         client,
         RewardFolder(settings.own_rewards, settings.reward_path) as own,
         OfferedModels(settings.model_root, settings.models) as offered,
@@ -73,12 +74,14 @@ def main(arguments: list[str] | None = None) -> int:
             judges=sorted(settings.judges),
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
+            processes=settings.processes,
         )
         worker = Worker(
             settings,
             info,
             client,
             device,
+            devices=devices,
             shutting_down=process.shutting_down,
             hurried=process.hurried,
             end_process=process.end,
@@ -132,6 +135,7 @@ def _settings(arguments: list[str]) -> Settings:
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
+    parser.add_argument("--processes", type=int, help="with how many it can train one run (GROUPSCOPE_PROCESSES)")
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
     given = vars(parser.parse_args(arguments))
     if file := given.pop("token_file"):

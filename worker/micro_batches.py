@@ -1,6 +1,6 @@
 """Micro-batches: the rows of a step, split so that each part fits a budget of tokens, however that is done."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +46,10 @@ class Batch:
     rollout: Rollout
     micro_batches: list[MicroBatch]
     tokens: TokenRecord
+    passes: int
+    """How many micro-batches the process with the most of them has: where weights are gathered, each passes as often."""
+    own: range
+    """The rows that this process computes."""
 
 
 def split(
@@ -59,11 +63,14 @@ def split(
 ) -> Batch:
     """The rollout in micro-batches of at most `budget` tokens, or what the policy can hold; `together` completions, in order, are never parted.
 
-    `with_supports` takes along which tokens the sampler could draw. Rows that are `left_out` are in no micro-batch.
+    Where several processes train, each gets the rows of its share of the groups. `with_supports` takes along which tokens the sampler could draw. Rows that are `left_out` are in no micro-batch.
     """
     completions = [completion.ids for completion in rollout.completions_R]
     prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
-    kept = [row for row in range(rollout.rows) if row not in left_out]
+    size = rollout.group_size
+    groups = policy.ranks.share(rollout.rows // size)
+    own = range(groups.start * size, groups.stop * size)
+    kept = [row for row in own if row not in left_out]
     budget = min(budget, policy.tokens_at_once or budget)
     micro_batches = [
         MicroBatch(
@@ -79,7 +86,7 @@ def split(
     ]
     lengths_R = torch.tensor([len(ids) for ids in completions])
     mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
-    return Batch(rollout, micro_batches, TokenRecord(mask_R_T))
+    return Batch(rollout, micro_batches, TokenRecord(mask_R_T), max(policy.ranks.gather(len(micro_batches))), own)
 
 
 def micro_batch_rows(
@@ -119,9 +126,11 @@ def micro_batch_rows(
     return parts
 
 
-def with_progress(micro_batches: Sequence[MicroBatch]) -> Iterator[tuple[MicroBatch, int]]:
-    """Each micro-batch, and how many rows are done once it is."""
+def with_progress(batch: Batch, idle: Callable[[], None]) -> Iterator[tuple[MicroBatch, int]]:
+    """Each micro-batch, and how many rows are done once it is. `idle` is called for each pass that others do beyond them."""
     done = 0
-    for micro in micro_batches:
+    for micro in batch.micro_batches:
         done += len(micro.rows)
         yield micro, done
+    for _ in range(batch.passes - len(batch.micro_batches)):
+        idle()

@@ -13,6 +13,8 @@ from worker.errors import RunFailure
 from worker.failure import out_of_memory
 from worker.policy.device import abilities, free_bytes, give_back_memory
 from worker.policy.policy import Policy, bytes_to_come
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.sharding import add_up, local, total_norm
 
 Done = TypeVar("Done")
 
@@ -54,7 +56,10 @@ class Optimization:
 
     def step(self, step: int, loss: float) -> tuple[dict[str, float], str]:
         """Apply the gradients of an update in step `step`. Returns its metrics, and what was not finite, in words; "" if all was."""
-        grad_norm, fault = clipped(self._trained.named_parameters(), self._settings.max_grad_norm, loss)
+        named, ranks = self._trained.named_parameters(), self._trained.ranks
+        if not ranks.alone:
+            add_up([parameter for _, parameter in named], ranks)
+        grad_norm, fault = clipped(named, self._settings.max_grad_norm, loss, ranks)
         rate = learning_rate(self._settings, step, steps=self._steps)
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.adamw.param_groups, self._full_rates, strict=True):
@@ -84,7 +89,8 @@ class Optimization:
         try:
             return work()
         except (RuntimeError, MemoryError) as error:
-            if not (out_of_memory(error) and self._make_room()):
+            # Others would wait for a process that begins again.
+            if not (out_of_memory(error) and self._trained.ranks.alone and self._make_room()):
                 raise
         self.adamw.zero_grad(set_to_none=True)  # the failed work's arrays go only here, after the error
         give_back_memory()
@@ -110,18 +116,25 @@ def learning_rate(optimizer: Optimizer, step: int, *, steps: int) -> float:
     return optimizer.learning_rate
 
 
-def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float) -> tuple[float, str]:
+def clipped(
+    parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float, ranks: Ranks = ALONE
+) -> tuple[float, str]:
     """Scale the gradient down to the norm `most`. Returns its norm before that, and what was not finite, in words; "" if all was.
 
     A gradient that is not finite stays as it is: scaled by a norm that is NaN, all tensors would look alike.
     """
     known = [(name, parameter) for name, parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for _, parameter in known if parameter.grad is not None]
-    norm = float(total := torch.nn.utils.get_total_norm(gradients))
+    norm = float(total := total_norm(gradients, ranks))
     if math.isfinite(norm) and math.isfinite(loss):
-        torch.nn.utils.clip_grads_with_norm_([parameter for _, parameter in known], most, total)
+        for gradient in gradients if not ranks.alone else ():
+            local(gradient).mul_(torch.clamp(most / (total + 1e-6), max=1.0))
+        if ranks.alone:
+            torch.nn.utils.clip_grads_with_norm_([parameter for _, parameter in known], most, total)
         return norm, ""
-    for (name, _), gradient in zip(known, gradients, strict=True):
-        if not gradient.isfinite().all():
+    wrong = {name for (name, _), one in zip(known, gradients, strict=True) if not local(one).isfinite().all()}
+    wrong = set().union(*ranks.gather(wrong))
+    for name, _ in known:
+        if name in wrong:
             return math.nan, f"the gradient of {name}"
     return math.nan, "the loss" if not math.isfinite(loss) else "the norm of the gradient"

@@ -157,8 +157,11 @@ class Reporter:
     by the next call.
     """
 
-    def __init__(self, place: Place, channels: Channels, *, total_steps: int, elapsed: float) -> None:
+    def __init__(
+        self, place: Place, channels: Channels, *, total_steps: int, elapsed: float, interruptible: bool = True
+    ) -> None:
         self._place, self._channels, self._total_steps = place, channels, total_steps
+        self._interruptible = interruptible
         self._background = Background(f"report-{place.run_id}")
         self._began = time.monotonic() - elapsed
         self._seq = 0
@@ -239,8 +242,8 @@ class Reporter:
         self._background.wait()
 
     def show(self, step: int, phase: str, done: int, total: int) -> None:
-        """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched."""
-        if phase not in ("update", "checkpoint") and self._channels.shutting_down():
+        """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched, if it is interruptible."""
+        if self._interruptible and phase not in ("update", "checkpoint") and self._channels.shutting_down():
             raise Interrupted
         self._channels.show(Progress(step=step, total_steps=self._total_steps, phase=phase, done=done, total=total))
 

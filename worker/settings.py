@@ -26,6 +26,11 @@ class JudgeSettings(BaseModel):
     max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
+    def shared_by(self, processes: int) -> "JudgeSettings":
+        """One process's share of the limits."""
+        concurrent, rate = max(1, self.max_concurrent // processes), self.requests_per_minute / processes
+        return self.model_copy(update={"max_concurrent": concurrent, "requests_per_minute": rate})
+
 
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
@@ -41,6 +46,10 @@ class Settings(BaseSettings):
         None,
         description="Where to compute: cpu, mps, cuda, or one card as cuda:1. Without it: the first card that no other worker of "
         "this machine has, else Apple's GPU, else the CPU.",
+    )
+    processes: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1,
+        description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has.",
     )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(

@@ -32,6 +32,11 @@ class TokenRecord:
         self._values[name][rows, :width] = values_r_t.masked_fill(~self.mask[rows, :width], blank)
         self._known_R[name][rows] = True
 
+    def part(self, rows: Sequence[int]) -> dict[str, tuple[list[int], Tensor]]:
+        """What is known of these rows: by name, which of them have values, and those."""
+        known = {name: [row for row in rows if known_R[row]] for name, known_R in self._known_R.items()}
+        return {name: (some, self._values[name][some]) for name, some in known.items() if some}
+
     def get(self, name: str) -> Tensor | None:
         """The values of that name; None where they were computed for no completion."""
         return self._values.get(name)

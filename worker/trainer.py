@@ -156,10 +156,13 @@ class Trainer:
     ) -> None:
         began = time.monotonic()
         self._note_how_it_computes(step)
+        costs = self._scorer.take_metrics(self._policy.ranks)
+        if not self._policy.ranks.first:
+            return
         state = self._attempt.state
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
-        measured |= self._scorer.take_metrics() | self._prompts.metrics()
+        measured |= costs | self._prompts.metrics()
         measured |= {"num_tokens": float(state.num_tokens), "num_samples": float(state.samples)}
         measured["peak_memory"] = peak_memory(self._policy.device)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Frozen, Misfit
+from backend.contract.compute import Compute
 from backend.contract.model import Model
 from backend.contract.reward import Rewards, reward_bound
 from backend.contract.task import Arithmetic, Task, require_held_out
@@ -28,6 +29,7 @@ class GrpoConfig(Frozen):
     optimizer: Optimizer = Field(default_factory=Optimizer)
     budget: Budget = Field(default_factory=Budget)
     telemetry: Telemetry = Field(default_factory=Telemetry)
+    compute: Compute = Field(default_factory=Compute)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "GrpoConfig":
@@ -81,7 +83,9 @@ class GrpoConfig(Frozen):
         if sampling.engine == "native":
             return
         why: str | None = None
-        if logprobs == "renormalized":
+        if self.compute.processes > 1:
+            why = f"samples for one process, and this run has {self.compute.processes}"
+        elif logprobs == "renormalized":
             why = "does not tell which tokens top-k and top-p left, and renormalized log-probs are over those"
         elif sampling.top_k or sampling.top_p < 1:
             cut = f"top-k {sampling.top_k}" if sampling.top_k else f"top-p {sampling.top_p:g}"

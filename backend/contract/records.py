@@ -353,6 +353,7 @@ class Offers(Record):
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
     reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] = []  # in its folder of rewards
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
+    processes: Annotated[int, Field(ge=1, le=1024)] = 1  # with as many it can train one run
     models: Annotated[list[OfferedModel], Field(max_length=MOST_MODELS)] = []  # besides those that come along
 
     @property

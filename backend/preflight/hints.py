@@ -289,7 +289,7 @@ def workers(_config: RunConfig, facts: Facts) -> Hints:
 
 
 def offers(config: RunConfig, facts: Facts) -> Hints:
-    """No worker has what the rewards name, or the sampling engine."""
+    """No worker has what the rewards name, the sampling engine, or as many processes."""
     needs = needs_of(config.model_dump(mode="json"))
     if not facts.workers or any(needs.met_by(one) for one in facts.workers):
         return
@@ -302,8 +302,11 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
     if not any(needs.engine in one.engines for one in facts.workers):
         text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
         yield _waits(_hint("warning", "sampling.engine", text, "native"))
+    elif (most := max(one.processes for one in facts.workers)) < needs.processes:
+        text = f"no connected worker trains with {needs.processes} processes, the most is {most}: the run waits until one does; its operator sets GROUPSCOPE_PROCESSES"
+        yield _waits(_hint("warning", "compute.processes", text, most))
     elif not missing:
-        text = "no connected worker has all that the run names (judges, functions, engine): the run waits until one has"
+        text = "no connected worker has all that the run names (judges, functions, engine, processes): the run waits until one has"
         yield _waits(_hint("warning", None, text))
 
 

@@ -31,6 +31,7 @@ NAMES = {
     "weights": "the weights",
     "copies": "copies of the weights for matrix products and for sampling",
     "gradients": "the gradients",
+    "gathered": "the layer that computes, gathered from all processes, with its gradient",
     "optimizer": "the optimizer's two moments",
     "reference": "the reference's own weights",
     "logits": "the logits, a chunk at a time",
@@ -140,25 +141,31 @@ def _smaller(part: str, config: TrainingConfig) -> tuple[str, dict[str, Json] | 
 
 
 def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
-    """Bytes by part of a GRPO run."""
+    """Bytes by part of a GRPO run: on GPUs those on each card, on a CPU those of all processes."""
     trained = trained_parameters(config.model, shape)
     initial = config.algorithm.kl.reference == "initial"  # with adapters that is the same weights without them
     keeps_copy = config.algorithm.needs_reference and not (initial and config.model.lora)
-    sampling = config.sampling
+    sampling, compute = config.sampling, config.compute
     # A prompt passes once for its group, and logits are computed for the completions alone.
     completed = sampling.group_size * sampling.max_new_tokens
     group = prompt_tokens(config.task) + completed
-    tokens = min(config.optimizer.micro_batch_tokens, sampling.prompts_per_step * group)
-    return {
+    prompts = -(-sampling.prompts_per_step // compute.processes)
+    tokens = min(config.optimizer.micro_batch_tokens, prompts * group)
+    in_shards = {
         "weights": _weights(config.model, shape),
-        "copies": _copies(shape, computing),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * trained if keeps_copy else 0,
+    }
+    of_each = {
+        **{part: held // compute.parts for part, held in in_shards.items()},
+        "copies": _copies(shape, computing, samples=compute.parts == 1),
+        "gathered": 0 if compute.parts == 1 else 2 * _gathered(shape),
         "logits": _logits(shape, round(tokens * completed / group), computing),
         "activations": _activations(tokens, shape, config.model, computing),
-        "cache": _cache(shape, config.task, sampling, sampling.completions_per_step, computing),
+        "cache": _cache(shape, config.task, sampling, prompts * sampling.group_size, computing),
     }
+    return of_each if computing.on_gpu else {part: compute.processes * held for part, held in of_each.items()}
 
 
 def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
@@ -210,6 +217,12 @@ def _adapted(lora: Lora, shape: ModelShape) -> set[str]:
 def _weights(model: Model, shape: ModelShape) -> int:
     adapters = 0 if model.lora is None else _adapter_parameters(model.lora, shape)
     return FLOAT32 * (shape.parameters + adapters)
+
+
+def _gathered(shape: ModelShape) -> int:
+    """The layer that computes, and the embedding."""
+    table = shape.vocabulary * shape.hidden
+    return FLOAT32 * (table + (shape.parameters - table) // shape.layers)
 
 
 def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:

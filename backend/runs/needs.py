@@ -16,12 +16,14 @@ from backend.storage.tables import run
 
 @dataclass(frozen=True)
 class Needs:
-    """Judges and Python functions, with the fields that name them, the sampling engine, and the runs whose checkpoints it loads."""
+    """Judges and Python functions, with the fields that name them, the sampling engine, the runs whose checkpoints it loads, and
+    how many processes train it."""
 
     judges: Mapping[str, str]
     functions: Mapping[str, str]
     engine: str
     runs: Sequence[int]
+    processes: int = 1
 
     @classmethod
     def read(cls, kept: str) -> Self:
@@ -38,6 +40,7 @@ class Needs:
             self.judges.keys() <= set(worker.judges)
             and self.functions.keys() <= worker.functions
             and self.engine in worker.engines
+            and self.processes <= worker.processes
         )
 
 
@@ -45,10 +48,12 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     """What a worker must have for the configuration."""
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
+    compute: Any = config.get("compute") or {}
     return Needs(
         judges={text_at(one, "endpoint"): f"{field}.endpoint" for field, one in named if "endpoint" in one},
         functions={text_at(one, "function"): f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
+        processes=compute.get("processes", 1),
         runs=sorted({found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}),
     )
 

@@ -358,6 +358,7 @@ worker = Table(
     Column("reward_functions", JSON, nullable=False, server_default="[]"),
     Column("reward_files", JSON, nullable=False, server_default="[]"),
     Column("engines", JSON, nullable=False, server_default='["native"]'),
+    Column("processes", Integer, nullable=False, server_default="1"),
     Column("models", JSON, nullable=False, server_default="[]"),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )

@@ -40,7 +40,7 @@ class Layout:
 POLICY = Layout(
     kinds=("task",),
     numbers=("sampling.prompts_per_step", "sampling.group_size", "sampling.max_new_tokens", "budget.steps"),
-    sections=("model", "task", "rewards", "sampling", "algorithm", "optimizer", "budget", "telemetry"),
+    sections=("model", "task", "rewards", "sampling", "algorithm", "optimizer", "budget", "telemetry", "compute"),
 )
 
 

@@ -59,6 +59,7 @@ def draw_worker(worker: Worker) -> None:
             ("judges", worker.judges),
             ("reward functions", worker.reward_functions),
             ("sampling engines besides native", engines),
+            ("processes for one run", [str(worker.processes)] if worker.processes > 1 else []),
         )
         for what, names in offers:
             if names:

@@ -13,6 +13,7 @@ from backend.contract.records import Progress
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.ranks.ranks import ALONE, Ranks
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.sampler import NativeEngine
@@ -73,6 +74,7 @@ def train(
     shut_down_when: Callable[[], bool] = lambda: False,
     rows: Sequence[dict[str, str]] = (),
     fast: bool = True,
+    ranks: Ranks = ALONE,
 ) -> tuple[Ending, Policy]:
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     policy = load_policy(
@@ -82,6 +84,7 @@ def train(
         reference=True,
         resume=resume / "model" if resume else None,
         fast=fast,
+        ranks=ranks,
     )
     place = Place(1, attempt, store, "store", resume, "CPU", {})
     channels = Channels(

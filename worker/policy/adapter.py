@@ -16,6 +16,9 @@ from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
 from worker.failure import opening
+from worker.ranks.files import write_tensors
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.sharding import whole
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -112,10 +115,22 @@ def name_base(base: PreTrainedModel, name: str) -> None:
     base.name_or_path = base.config.name_or_path = name
 
 
-def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+def save_model(model: PreTrainedModel | PeftModel, folder: Path, ranks: Ranks = ALONE) -> None:
     """Write what `from_pretrained` opens: the model, or the adapter. Safetensors and JSON only."""
     if isinstance(model, PeftModel):
-        # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
-        model.save_pretrained(str(folder), save_embedding_layers=False)
-    else:
+        trained = None
+        if not ranks.alone:
+            trained = {name: whole(one.detach()).cpu() for name, one in model.named_parameters() if one.requires_grad}
+        if ranks.first:
+            # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
+            model.save_pretrained(str(folder), save_embedding_layers=False, state_dict=trained)
+    elif ranks.alone:
         model.save_pretrained(str(folder))
+    else:
+        if ranks.first:
+            folder.mkdir()
+            model.config.save_pretrained(str(folder))
+            if model.generation_config is not None:
+                model.generation_config.save_pretrained(str(folder))
+        ranks.of_first(None)
+        write_tensors(folder / "model.safetensors", dict(model.named_parameters()), ranks)

@@ -18,6 +18,7 @@ from worker.policy import adapter
 from worker.policy.device import autocast
 from worker.policy.loading import with_new_adapters
 from worker.policy.sources import Pretrained, require_safetensors
+from worker.ranks.ranks import ALONE
 
 SCORING_TOKENS = 16_384
 """Tokens, with padding, of one forward pass without gradient."""
@@ -32,6 +33,8 @@ class RewardModel:
     Weights are float32, and the model stays in evaluation mode. What `save` writes, AutoModelForSequenceClassification opens; with
     adapters that is the adapters and the head.
     """
+
+    ranks = ALONE
 
     def __init__(
         self,

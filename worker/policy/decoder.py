@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from worker.policy.device import abilities
 from worker.policy.linear import linear, product
+from worker.ranks.sharding import gathered
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 # The others change with the length of the sequence, which a row of a packed batch does not know.
@@ -30,6 +31,10 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 class Layer(Protocol):
     """One decoder layer's weights."""
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module whose own weights it reads; None for a copy."""
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """Of the normalised input: queries and then keys (N, heads + kv heads, d), not rotated yet, and values (N, kv heads, d)."""
@@ -73,8 +78,11 @@ def run_layers(
         x_N_H = x_N_H + layer.write(attend(index, queries, keys, values).flatten(-2))
         return x_N_H + layer.think(x_N_H)
 
+    def run_kept(index: int, layer: Layer, x_N_H: Tensor) -> Tensor:
+        return cast(Tensor, checkpoint(run, index, layer, x_N_H, use_reentrant=False))
+
     for index, layer in enumerate(layers):
-        x_N_H = checkpoint(run, index, layer, x_N_H, use_reentrant=False) if recompute else run(index, layer, x_N_H)
+        x_N_H = gathered(layer.module, run_kept if recompute else run, index, layer, x_N_H)
     return x_N_H
 
 
@@ -219,6 +227,7 @@ class ModuleLayer:
     """A layer by its modules, adapters included: gradients flow to them."""
 
     def __init__(self, module: nn.Module) -> None:
+        self.module = module
         self.attention = cast(nn.Module, module.self_attn)
         self.mlp = cast(nn.Module, module.mlp)
         self.norms = cast(nn.Module, module.input_layernorm), cast(nn.Module, module.post_attention_layernorm)

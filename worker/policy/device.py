@@ -9,7 +9,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -207,6 +207,26 @@ def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager
         return torch.device(kind), nullcontext()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan each new shape for 30 ms, and ours are nearly all new
     return _first_card([int(number)] if number else range(there), shared=bool(number))
+
+
+def take_devices(asked: str | None, count: int) -> tuple[list[torch.device], AbstractContextManager[object]]:
+    """A device for each of `count` processes, the fastest cards that nobody has, and what holds them. On a CPU they share it.
+
+    Raises CannotStart as `take_device` does, and for more processes than one card that was asked for.
+    """
+    held, devices = ExitStack(), list[torch.device]()
+    if asked is not None and ":" in asked and count > 1:
+        raise CannotStart(
+            f"GROUPSCOPE_PROCESSES is {count}, and GROUPSCOPE_DEVICE (--device) names one card. Use cuda."
+        )
+    with held:
+        for _ in range(count):
+            device, card = take_device(asked)
+            held.enter_context(card)
+            devices.append(device)
+        if devices[0].type == "cuda":
+            torch.cuda.set_device(devices[0])
+        return devices, held.pop_all()
 
 
 def _first_card(cards: Sequence[int], *, shared: bool) -> tuple[torch.device, AbstractContextManager[object]]:

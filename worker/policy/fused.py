@@ -1,16 +1,18 @@
 """A copy of the weights for sampling: what reads the same input is one product, adapters are merged in, all laid out beforehand."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from torch.nn import functional
 
-from worker.policy.decoder import Decoder, ModuleLayer, Rotation, norm
+from worker.policy.decoder import Decoder, Layer, ModuleLayer, Rotation, norm
 from worker.policy.device import abilities
 from worker.policy.linear import Projection, projection
+
+Result = TypeVar("Result")
 
 
 class Fused:
@@ -46,6 +48,8 @@ class Fused:
 
 class FusedLayer:
     """A decoder layer's weights for sampling."""
+
+    module = None
 
     def __init__(self, layer: ModuleLayer, dtype: torch.dtype, rows: int) -> None:
         def fused(owner: nn.Module, *names: str) -> Fused:
@@ -87,9 +91,14 @@ class FusedLayer:
 class SamplingWeights:
     """All that turns token ids into logits, as the weights are when it is made or loaded."""
 
+    layers: Sequence[Layer]
+    stays = True
+    """Whether the weights stay where they are from one pass to the next."""
+
     def __init__(self, decoder: Decoder, output: nn.Module, dtype: torch.dtype, *, rows: int) -> None:
         self._decoder, self.dtype = decoder, dtype
-        self.layers = [FusedLayer(layer, dtype, rows) for layer in decoder.layers]
+        self._copies = [FusedLayer(layer, dtype, rows) for layer in decoder.layers]
+        self.layers = self._copies
         self._output = Fused([output], dtype, rows)
         config = decoder.config
         self.head_dim = decoder.layers[0].head_dim
@@ -97,9 +106,16 @@ class SamplingWeights:
 
     def load(self) -> None:
         """Copy the weights as they are now."""
-        for layer in self.layers:
+        for layer in self._copies:
             layer.load()
         self._output.load()
+
+    def through(self, compute: Callable[[], Result]) -> Result:
+        """One pass through the model: `compute` may read the weights."""
+        return compute()
+
+    def leave(self) -> None:
+        """No more passes of this rollout."""
 
     def embed(self, ids_N: Tensor) -> Tensor:
         """The stream before the first layer, (N, H): in float32, as in training, whatever the products are in."""

@@ -14,6 +14,7 @@ from worker.failure import opening
 from worker.policy.adapter import merged, name_base, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
+from worker.ranks.ranks import ALONE, Ranks
 
 
 def load_policy(
@@ -25,6 +26,7 @@ def load_policy(
     reference: bool = False,
     seed: int = 0,
     fast: bool = True,
+    ranks: Ranks = ALONE,
 ) -> Policy:
     """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
 
@@ -40,7 +42,7 @@ def load_policy(
         if isinstance(model, PeftModel):
             model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    policy = Policy(model, tokenizer, device, config.dtype, fast=fast)
+    policy = Policy(model, tokenizer, device, config.dtype, fast=fast, ranks=ranks)
     if reference and not policy.adapted:
         if resume is None:
             policy.copy_reference()

@@ -17,6 +17,8 @@ from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
 from worker.policy.packing import Packing
 from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.sharding import gathered
 
 
 class ValueHead(torch.nn.Module):
@@ -29,7 +31,7 @@ class ValueHead(torch.nn.Module):
 
     def forward(self, hidden_R_T_H: Tensor) -> Tensor:
         """Values (R, T). In float32 also under autocast, which would round a matrix product to bfloat16."""
-        return (hidden_R_T_H.float() * self.weight).sum(-1) + self.bias
+        return (hidden_R_T_H.to(self.weight.dtype) * self.weight).sum(-1) + self.bias
 
 
 Path = Literal["packed", "rows", "plain"]
@@ -77,6 +79,13 @@ class TokenBatch:
         of_R = [different[tuple(prompt)] for prompt in self.prompts_R]
         return Packing.of(list(different), self.completions_R, of_R, self.ids_M.device)
 
+    def largest_among(self, ranks: Ranks) -> "TokenBatch":
+        """The largest one that a process has in the place of this one, without support: all of them get the same."""
+        if ranks.alone:
+            return self
+        every = ranks.gather((self.prompts_R, self.completions_R))
+        return TokenBatch.of(*max(every, key=lambda one: sum(map(len, one[1]))), self.ids_M.device)
+
     def longest(self, count: int, tokens: int, prompt_tokens: int = 0) -> "TokenBatch":
         """The batch of the `count` longest completions: of each at most `tokens`, and the last `prompt_tokens` of its prompt (0: all).
 
@@ -106,9 +115,15 @@ class TrainingPass:
     """
 
     def __init__(
-        self, model: PreTrainedModel | PeftModel, *, recompute: bool, remark: Callable[[str], None], fast: bool = True
+        self,
+        model: PreTrainedModel | PeftModel,
+        *,
+        recompute: bool,
+        remark: Callable[[str], None],
+        fast: bool = True,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self._model = model
+        self._model, self._ranks = model, ranks
         self._recompute, self._remark = recompute, remark
         self.decoder = Decoder.of(model) if fast else None
         self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
@@ -157,6 +172,7 @@ class TrainingPass:
         """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
         if self._checked:
             return
+        batch = batch.largest_among(self._ranks)
         while self._paths and (difference := self._difference(batch)):
             path = self._paths.pop(0)
             self._remark(
@@ -191,6 +207,9 @@ class TrainingPass:
     ) -> tuple[Tensor | None, TokenStatistics]:
         if path == "plain":
             return self._plain(batch, temperature, with_hidden)
+        return gathered(self._model, self._by_own_projection, path, batch, temperature)
+
+    def _by_own_projection(self, path: Path, batch: TokenBatch, temperature: float) -> tuple[Tensor, TokenStatistics]:
         hidden_M_H = self._packed(batch.packing) if path == "packed" else self._row_by_row(batch)
         head = cast(nn.Linear, self._model.get_output_embeddings())
         output = Output(head.weight, head.bias)

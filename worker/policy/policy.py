@@ -17,6 +17,8 @@ from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass, ValueHead
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.sharding import as_held, exchange, local, shard
 
 # What a training pass on a CPU keeps for the gradient, at most.
 _ACTIVATION_BYTES = 3 * 2**29
@@ -37,7 +39,7 @@ class Promptable(Protocol):
 class Policy:
     """A causal language model that can be sampled, trained, and compared with the weights it began with.
 
-    Weights are float32. The model stays in evaluation mode throughout: dropout would make the first ratio differ from 1.
+    Weights are float32. Where several processes train, each holds its part of them. The model stays in evaluation mode throughout: dropout would make the first ratio differ from 1.
     """
 
     def __init__(
@@ -48,12 +50,18 @@ class Policy:
         dtype: str,
         *,
         fast: bool = True,
+        ranks: Ranks = ALONE,
     ):
         cast(torch.nn.Module, model).to(device).eval()
+        if not ranks.alone:
+            shard(model, ranks, device)
         self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
+        self.ranks = ranks
         self.remarks: list[str] = []
         """What the run's log should say about how it computes; empty after it was logged."""
-        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remarks.append)
+        self._pass = TrainingPass(
+            model, recompute=recomputes(model), fast=fast, remark=self.remarks.append, ranks=ranks
+        )
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
         self.bytes_to_come: Callable[[], int] = lambda: 0
@@ -107,7 +115,7 @@ class Policy:
 
     def set_reference(self, weights: Mapping[str, Tensor]) -> None:
         """Take these weights, by parameter name, for the reference; others of theirs are left out."""
-        self.reference_weights = {name: weights[name].detach().to(self.device) for name, _ in self._trained()}
+        self.reference_weights = {name: as_held(held, weights[name]) for name, held in self._trained()}
 
     def encode(self, item: Promptable) -> tuple[str, list[int]]:
         """The prompt as the model reads it: its text and its token ids."""
@@ -147,8 +155,9 @@ class Policy:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """The precision of matrix products."""
-        return compute_dtype(self.device, self._dtype)
+        """The precision of matrix products: the weights' own, or half of it."""
+        asked = compute_dtype(self.device, self._dtype)
+        return asked if asked.itemsize == 2 else next(iter(cast(torch.nn.Module, self.model).parameters())).dtype
 
     @property
     def tokens_at_once(self) -> int | None:
@@ -198,23 +207,28 @@ class Policy:
 
     @contextmanager
     def _as_reference(self) -> Iterator[None]:
-        """The model with the reference's weights. They trade places by pointer: nothing is copied."""
+        """The model with the reference's weights, which trade places with its own."""
         if self.reference_weights is None:
             if not isinstance(self.model, PeftModel):
                 raise LookupError("this policy was loaded without a reference")
             with self.model.disable_adapter():
                 yield
             return
-        own = {name: parameter.data for name, parameter in self._trained()}
-        self._point_to(self.reference_weights)
+        self._trade_places(self.reference_weights)
         try:
             yield
         finally:
-            self._point_to(own)
+            self._trade_places(self.reference_weights)
 
-    def _point_to(self, weights: Mapping[str, Tensor]) -> None:
+    def _trade_places(self, weights: dict[str, Tensor]) -> None:
         for name, parameter in self._trained():
-            parameter.data = weights[name]
+            weights[name] = exchange(parameter, weights[name])
+
+    def idle(self) -> None:
+        """A pass that computes nothing of use, where other processes compute and gather the weights from this one, too."""
+        loss = self.logprobs(TokenBatch.of([[0]], [[0]], self.device), temperature=1.0).logprob_R_T.sum() * 0
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
 
     @contextmanager
     def sampling(self) -> Iterator[torch.nn.Module]:
@@ -224,14 +238,15 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
-        save_model(self.model, folder)
-        self.tokenizer.save_pretrained(folder)
+        save_model(self.model, folder, self.ranks)
+        if self.ranks.first:
+            self.tokenizer.save_pretrained(folder)
 
 
 def bytes_to_come(optimizer: torch.optim.AdamW) -> int:
     """Of gradients and moments that do not exist yet."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return sum(one.nbytes * ((one.grad is None) + 2 * (one not in optimizer.state)) for one in parameters)
+    return sum(local(one).nbytes * ((one.grad is None) + 2 * (one not in optimizer.state)) for one in parameters)
 
 
 def recomputes(model: torch.nn.Module) -> bool:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from backend.contract.base import Json
 from backend.contract.reward import Judge, Ranking
+from worker.ranks.ranks import ALONE, Ranks
 from worker.rewards.answers import last_number, number
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
@@ -125,10 +126,11 @@ class EndpointScorer(ABC):
     def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
         """Ask at once; the outcome of each completion of a group, in order, as the replies come."""
 
-    def take_metrics(self) -> dict[str, float]:
-        """Tokens paid for and replies that needed no request, since the last call."""
+    def take_metrics(self, ranks: Ranks = ALONE) -> dict[str, float]:
+        """Tokens paid for and replies that needed no request, since the last call, by all processes of the run."""
         names = ("prompt_tokens", "completion_tokens", "cached")
-        metrics = {f"judge/{self.function.name}/{name}": float(self._spent[name]) for name in names}
+        every = ranks.gather(self._spent)
+        metrics = {f"judge/{self.function.name}/{name}": float(sum(spent[name] for spent in every)) for name in names}
         self._spent.clear()
         return metrics
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from itertools import chain
 from random import Random
 from string import ascii_lowercase
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.reward import Ranking
+from worker.ranks.ranks import ALONE, Ranks
 from worker.rewards.judge import AskQuestion, EndpointScorer, JudgeCache, Unscored, prompt_text, question
 from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.tasks.items import Item
 
-ALONE = 0.5
+UNRIVALLED = 0.5
 """The score of a completion that has nothing to be compared with."""
 _ORDER = re.compile(r"\[([^\[\]]*)\]")
 
@@ -31,22 +33,22 @@ class RankingScorer(EndpointScorer):
         self._ranking = ranking
         self._biases: list[float] = []
 
-    def take_metrics(self) -> dict[str, float]:
+    def take_metrics(self, ranks: Ranks = ALONE) -> dict[str, float]:
         """The same, and `position_bias`: the mean correlation of the places at which answers were shown and those they got.
 
         1 if the judge repeats the order that it is shown, -1 if it turns it round, about 0 if it does not look at it.
         """
-        metrics = super().take_metrics()
-        if self._biases:
-            metrics[f"judge/{self._ranking.name}/position_bias"] = float(np.mean(self._biases))
-            self._biases.clear()
+        metrics = super().take_metrics(ranks)
+        if biases := [*chain(*ranks.gather(self._biases))]:
+            metrics[f"judge/{self._ranking.name}/position_bias"] = float(np.mean(biases))
+        self._biases.clear()
         return metrics
 
     def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
         """A question for each round; if one gives no order, the whole group stays unscored."""
         item, answers = group[0][0], list(dict.fromkeys(text for _, text in group))
         if len(answers) == 1:
-            return iter([{"value": ALONE} for _ in group])
+            return iter([{"value": UNRIVALLED} for _ in group])
         rounds = shown_orders(prompt_text(item), answers, self._ranking.rounds)
         replies = [ask(self._question(item, [answers[place] for place in order])) for order in rounds]
         return self._scored([answers.index(text) for _, text in group], rounds, replies)

@@ -18,6 +18,7 @@ from backend.contract.reward import Judge, LearnedReward, Python, Ranking, Rewar
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
+from worker.ranks.ranks import ALONE, Ranks
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.function_process import FunctionProcess
 from worker.rewards.judge import AskAboutGroup, EndpointScorer, JudgeCache, JudgeScorer
@@ -127,9 +128,16 @@ class RewardScorer:
                 first += len(group)
             return scoring.finish(on_progress)
 
-    def take_metrics(self) -> dict[str, float]:
-        """What judges cost since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
-        return {name: value for judge in self.judges.values() for name, value in judge.take_metrics().items()}
+    def require_scored(self, scores: Scores, whole: int) -> None:
+        """Raises RewardErrors if more than the share `max_unscored` of `whole` completions stayed unscored, each part of which was
+        within it."""
+        counts = counting(self.rewards)
+        missing = [[one for one in parts if one.raw is None and one.name in counts] for parts in scores.components]
+        _require_scored(self.rewards, [found[0] for found in missing if found], whole)
+
+    def take_metrics(self, ranks: Ranks = ALONE) -> dict[str, float]:
+        """What judges cost all processes since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
+        return {name: value for judge in self.judges.values() for name, value in judge.take_metrics(ranks).items()}
 
 
 class Scoring:
@@ -262,19 +270,24 @@ class Scoring:
         missing = [score for score in verdicts if score.raw is None and score.name in self._counts]
         if missing and place not in self._unscored:
             self._unscored[place] = missing[0]
-            if len(self._unscored) > self._rewards.max_unscored * self._whole:
-                first = next(iter(self._unscored.values()))
-                raise RewardErrors(
-                    "reward_errors",
-                    f"at least {len(self._unscored)} of {self._whole} completions could not be scored, more than the share of "
-                    f"{self._rewards.max_unscored:g} that the run allows; the first one by the reward {first.name!r}: "
-                    f"{(first.error or '').partition(chr(10))[0]}",
-                    first.error,
-                )
+            _require_scored(self._rewards, list(self._unscored.values()), self._whole)
 
     def _look(self) -> None:
         if self._left:
             raise _Left
+
+
+def _require_scored(rewards: Rewards, unscored: Sequence[RewardScore], whole: int) -> None:
+    """Raises RewardErrors if these are more of `whole` completions than the run allows."""
+    if len(unscored) > rewards.max_unscored * whole:
+        first = unscored[0]
+        raise RewardErrors(
+            "reward_errors",
+            f"at least {len(unscored)} of {whole} completions could not be scored, more than the share of "
+            f"{rewards.max_unscored:g} that the run allows; the first one by the reward {first.name!r}: "
+            f"{(first.error or '').partition(chr(10))[0]}",
+            first.error,
+        )
 
 
 class _Left(Exception):

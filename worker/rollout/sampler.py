@@ -18,6 +18,7 @@ from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import Draws, uniforms
 from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, Row, check_lengths, quiet, row_keys, rows_of
+from worker.rollout.gathered import GatheredWeights, announce, pass_on
 from worker.rollout.generation import Generation
 from worker.rollout.slots import Slots
 from worker.rollout.stop_texts import StopTexts
@@ -47,7 +48,8 @@ class NativeEngine:
         self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """See `Engine`."""
-        check_lengths(self._policy, request)
+        if request.prompts_P:
+            check_lengths(self._policy, request)
         if self._fast and not self._checked:
             self._check(request.prompts_P)
         rows_R, size = rows_of(request), request.group_size
@@ -82,10 +84,15 @@ class NativeEngine:
     ) -> None:
         with torch.inference_mode():
             weights = self._current_weights()
+        if not rows_R:
+            weights.leave()
+            return
+        with torch.inference_mode():
             slots = self._slots_for(weights, request, most or request.rows)
             generation = Generation(self._policy, weights, slots, request, rows_R)
         try:
             generation.run(on_ended)
+            weights.leave()
         finally:
             if not abilities(self._policy.device).keeps_copies:
                 self._weights = slots.allowed = None  # made again in a moment; till then the update needs the memory
@@ -94,7 +101,9 @@ class NativeEngine:
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
-        if self._weights is None:
+        if policy.ranks.in_shards:
+            self._weights = GatheredWeights(policy)
+        elif self._weights is None:
             output = policy.model.get_output_embeddings()
             self._weights = SamplingWeights(
                 cast(Decoder, policy.decoder), output, policy.compute_dtype, rows=_TYPICAL_ROWS
@@ -129,7 +138,7 @@ class NativeEngine:
     def _check(self, prompts: Sequence[Sequence[int]]) -> None:
         """Of the shortest and the longest prompt; one of the rows waits until another has ended."""
         self._checked = True
-        few = [min(prompts, key=len), max(prompts, key=len)]
+        few = self._policy.ranks.of_first([min(prompts, key=len), max(prompts, key=len)] if prompts else [])
         request = Request(few, 2, Decoding(max_new_tokens=_CHECKED_TOKENS), Draws(0, "sample"))
         rows = rows_of(request)
         self._generate(request, rows, lambda ended: None, most=len(rows) - 1)
@@ -156,6 +165,8 @@ def sample_plainly(
 ) -> None:
     """Write the completions of R rows, those of a prompt one after the other; `on_ended` gets the rows that have just ended."""
     size = request.group_size
+    if not rows_R:
+        return pass_on(policy)
     at_once = max(1, _TOKENS_IN_FLIGHT // (request.longest_row * size))
     for first in range(0, len(request.prompts_P), at_once):
         some = replace(request, prompts_P=request.prompts_P[first : first + at_once])
@@ -166,6 +177,7 @@ def sample_plainly(
                 wave.advance()
                 left = {id(row) for row in wave.rows}
                 on_ended([row for row in unfinished if id(row) not in left])
+    return pass_on(policy)
 
 
 class Wave:
@@ -197,6 +209,7 @@ class Wave:
         self._keys = None if draws is None else row_keys(draws, rows).to(policy.device)
 
     def _forward(self, ids: Tensor, attention: Tensor, positions: Tensor) -> Tensor:
+        announce(self._policy)
         with self._policy.sampling() as model:
             output = model(
                 input_ids=ids,

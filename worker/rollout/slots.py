@@ -36,6 +36,10 @@ def prefill(weights: SamplingWeights, prompts_U: Sequence[Sequence[int]], device
     """Pass U prompts through the model, packed."""
     # A completion of one token, which nothing computes: what predicts it is what is wanted.
     packing = Packing.of(prompts_U, [[0]] * len(prompts_U), range(len(prompts_U)), device)
+    return weights.through(partial(_prefill, weights, packing))
+
+
+def _prefill(weights: SamplingWeights, packing: Packing) -> Prefilled:
     keys, values = [], []
 
     def keep(_: int, queries_N: Tensor, keys_N: Tensor, values_N: Tensor) -> Tensor:
@@ -47,7 +51,7 @@ def prefill(weights: SamplingWeights, prompts_U: Sequence[Sequence[int]], device
     return Prefilled(
         torch.stack(keys),
         torch.stack(values),
-        torch.tensor([len(prompt) for prompt in prompts_U], device=device),
+        torch.tensor(packing.lengths[: len(packing.counts_U)], device=packing.device),
         weights.logits(x_N_H.index_select(0, packing.predicting_M)),
     )
 
@@ -106,7 +110,7 @@ class Slots:
         self.logprobs = torch.zeros(self.ids.shape, device=device)
         self.allowed: Tensor | None = None
         """Where log-probs are renormalised: the tempered logits of what could be drawn last, (S, V), minus infinity elsewhere."""
-        recorder = abilities(device).recorder
+        recorder = abilities(device).recorder if weights.stays else None
         self._recorded = None if recorder is None else RecordedSteps(recorder())
 
     def place(self, slots_N: Tensor, prefilled: Prefilled, prompts_N: Tensor, keys_N: Tensor) -> None:
@@ -146,7 +150,7 @@ class Slots:
         """Add one token to each of the first rows, none of which has more than `width` with it."""
         if self._recorded is None:
             self._blank_until(width)
-            self._compute(weights, rows, width)
+            weights.through(partial(self._compute, weights, rows, width))
             return
         rows = min(self.count, _at_least(rows, _ROWS, 2.0))  # what the rows beyond draw is not used
         width = min(self._tokens, _at_least(width, _WIDTH, _GROWTH))

@@ -1,0 +1,97 @@
+"""Several processes train what one trains: the same tokens, and every number of every step."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from together import in_float64, together, whole
+from witness import Witness, configured, train
+
+from backend.contract.recipes import RECIPES
+from worker.ranks.ranks import ALONE, Ranks
+
+STEPS = {"steps": 10, "checkpoint_every": 0, "eval_every": 10, "eval_items": 3}
+RECIPE = {card.id: card.config for card in RECIPES}
+SAMPLING = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
+PENALISED = {"kl": {"beta": 0.04}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "grpo with a KL penalty": {"algorithm": RECIPE["grpo"]["algorithm"] | PENALISED},
+    "dapo with refill": {"algorithm": RECIPE["dapo"]["algorithm"], "rewards": RECIPE["dapo"]["rewards"]},
+    "ppo with a value head": {"algorithm": RECIPE["ppo"]["algorithm"]},
+    "gspo with two updates": {"algorithm": RECIPE["gspo"]["algorithm"] | {"updates_per_batch": 2}},
+    "lora": {"model": {"lora": {"rank": 4, "alpha": 8}}, "algorithm": PENALISED},
+    "dead groups left out": {"algorithm": {"kl": {"beta": 0}}, "sampling": SAMPLING | {"group_size": 2}},
+    "recomputed activations": {"model": {"gradient_checkpointing": True}},
+    "a reference that follows": {"algorithm": {"kl": {"reference": "synced", "sync_every": 2}}},
+    "by transformers' own loop": {"fast": False},
+}
+TIMED = ("seconds", "time/", "step_time", "tokens_per_second", "peak_memory")
+
+Outcome = tuple[list[Any], dict[str, torch.Tensor]]
+
+
+def trained(ranks: Ranks, folder: Path, names: Sequence[str]) -> dict[str, Outcome]:
+    """What was reported, and the weights, of a training in float64 of each variant."""
+    return {name: outcome(ranks, folder / name, dict(VARIANTS[name])) for name in names}
+
+
+def outcome(ranks: Ranks, store: Path, variant: dict[str, Any]) -> Outcome:
+    fast = variant.pop("fast", True)
+    witness = Witness()
+    store.mkdir(parents=True, exist_ok=True)
+    with in_float64():
+        _, policy = train(
+            configured(**{"budget": STEPS, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast
+        )
+    reported = [message.model_dump(mode="json") for kind, message in witness.messages if kind == "report"]
+    return reported, {name: whole(one) for name, one in policy.named_parameters()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
+    """What one process makes of a variant."""
+    folder = tmp_path_factory.mktemp("alone")
+    return cache(lambda name: trained(ALONE, folder, [name])[name])
+
+
+def apart(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two reports differ by more than rounding."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        pairs = {f"{path}.{key}": (one[key], other[key]) for key in one if not key.startswith(TIMED)}
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = {f"{path}[{place}]": pair for place, pair in enumerate(zip(one, other, strict=True))}
+    elif one == other or (
+        isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=0, abs_tol=1e-10)
+    ):
+        return []
+    else:
+        return [f"{path}: {one!r:.80} and {other!r:.80}"]
+    return [where for at, pair in pairs.items() for where in apart(*pair, at)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("count", "shards", "names"),
+    [
+        (2, 2, [*VARIANTS]),
+        (3, 3, ["dapo with refill", "ppo with a value head"]),  # four prompts: two, one and one
+        (2, 1, ["grpo with a KL penalty", "ppo with a value head"]),
+        (4, 2, ["gspo with two updates"]),
+    ],
+)
+def test_several_processes_train_what_one_trains(
+    tmp_path: Path, alone: Callable[[str], Outcome], count: int, shards: int, names: Sequence[str]
+) -> None:
+    first, *others = together(count, shards, tmp_path, trained, tmp_path, names)
+    for name in names:
+        reports, weights = alone(name)
+        assert apart(reports, first[name][0], name) == []
+        for _, own in (first[name], *(other[name] for other in others)):
+            assert own.keys() == weights.keys()
+            for parameter, values in weights.items():
+                assert torch.allclose(own[parameter], values, rtol=0, atol=1e-10), (name, parameter)

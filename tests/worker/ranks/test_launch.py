@@ -1,0 +1,90 @@
+"""Starting the processes of a run, hearing them, and how each way to end is told."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from worker.errors import Interrupted, RunFailure
+from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks.ranks import Ranks
+
+CPU = torch.device("cpu")
+
+
+def run(work: Callable[..., Any], *given: object, count: int = 2, **answers: Callable[..., Any]) -> Any:
+    return run_ranks(work, given, attempt=3, devices=[CPU] * count, shards=count, answers=answers)
+
+
+def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
+    everybody = ranks.gather((ranks.rank, os.getpid(), torch.get_num_threads(), device.type, word))
+    told = ranks.of_first(line.ask("double", 21) if ranks.first else None)
+    return [everybody, told, ranks.any(ranks.rank == 1), ranks.any(False), [list(ranks.share(4)), list(ranks.share(0))]]
+
+
+def fail(ranks: Ranks, device: torch.device, line: Line, which: int) -> None:
+    if ranks.rank == which:
+        raise RunFailure("prompt_too_long", "Shorten it.")
+    ranks.gather(None)  # waits for the one that failed
+
+
+def die(ranks: Ranks, device: torch.device, line: Line, which: int) -> None:
+    if ranks.rank == which:
+        os.kill(os.getpid(), signal.SIGKILL)
+    ranks.gather(None)
+
+
+def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
+    if ranks.first:
+        line.ask("more")
+    ranks.gather(None)
+
+
+def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
+    if ranks.first:
+        raise Interrupted("paused")
+    time.sleep(600)
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> None:
+    everybody, told, one, none, shares = run(talk, "hello", count=3, double=lambda number: 2 * number)
+    assert [(rank, device, word) for rank, _, _, device, word in everybody] == [(n, "cpu", "hello") for n in range(3)]
+    assert len({pid for _, pid, *_ in everybody} | {os.getpid()}) == 4
+    assert (told, one, none, shares) == (42, True, False, [[0, 1], []])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_one_process_fails_with_is_told_and_not_that_the_other_lost_it(which: int) -> None:
+    with pytest.raises(RankFailed) as failed:
+        run(fail, which)
+    assert (failed.value.fail.attempt, failed.value.fail.error.code) == (3, "prompt_too_long")
+    assert not failed.value.fail.retryable
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(which: int) -> None:
+    with pytest.raises(RankFailed, match=rf"Process {which} of the 2 processes .* died \(SIGKILL\)") as failed:
+        run(die, which)
+    assert failed.value.fail.retryable
+
+
+def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
+    class Lost(Exception):
+        pass
+
+    def more() -> None:
+        raise Lost
+
+    with pytest.raises(Lost):
+        run(ask_for_more, more=more)
+
+
+def test_an_interrupted_first_process_ends_the_others() -> None:
+    assert run(leave) == "paused"

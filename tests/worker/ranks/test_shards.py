@@ -1,0 +1,161 @@
+"""What each process holds, and what it leaves on the disk for any number of others."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from together import in_float64, together, whole
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from witness import Witness, configured, train
+from worker_models import tiny_policy
+
+from backend.contract.records import Progress
+from worker import attempt
+from worker.checkpoint import damage
+from worker.learner import Learner
+from worker.policy.policy import Policy
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.sharding import local
+
+HALVES = {"steps": 4, "checkpoint_every": 2, "eval_every": 0}
+FEW = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 24}
+KINDS: dict[str, dict[str, Any]] = {
+    "all weights and a critic": {
+        "algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}
+    },
+    "adapters": {"model": {"lora": {"rank": 4, "alpha": 8}}},
+    "a reference that follows": {"algorithm": {"kl": {"reference": "synced", "sync_every": 3}}},
+}
+
+
+def halfway(
+    ranks: Ranks, folder: Path, kind: str, resume: Path | None = None
+) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """The checkpoints of a training in float64, and its weights at the end; from `resume` on if there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    witness = Witness()
+    with in_float64():
+        config = configured(budget=HALVES, sampling=FEW, **KINDS[kind])
+        _, policy = train(config, folder, witness, resume=resume, attempt=1 if resume is None else 2, ranks=ranks)
+    assert all(damage(folder / one.path, one.sha256) is None for one in witness.checkpoints)
+    return [one.path for one in witness.checkpoints], {name: whole(one) for name, one in policy.named_parameters()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_three(
+    tmp_path: Path, kind: str
+) -> None:
+    (begun, *_), _ = halfway(ALONE, tmp_path / "one", kind)
+    # What is loaded has been rounded to float32, as weights are in a run: so have those that are expected.
+    _, expected = halfway(ALONE, tmp_path / "one", kind, tmp_path / "one" / begun)
+    (paths, _), _ = together(2, 2, tmp_path / "meeting-2", halfway, tmp_path / "two", kind)
+    _, by_one = halfway(ALONE, tmp_path / "two", kind, tmp_path / "two" / paths[0])
+    (_, by_three), *_ = together(
+        3, 3, tmp_path / "meeting-3", halfway, tmp_path / "one", kind, tmp_path / "one" / begun
+    )
+    for name, values in expected.items():
+        assert torch.allclose(by_three[name], values, rtol=0, atol=1e-10), name
+        assert torch.allclose(by_one[name], values, rtol=0, atol=1e-6), name  # two float64 may round to neighbours
+
+
+class Scale:
+    """The most bytes that a process held of weights, gradients and optimizer state, by what it did meanwhile."""
+
+    def __init__(self) -> None:
+        self.policy: Policy | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.phase, self.most = "loading", dict[str, int]()
+
+    def weigh(self) -> None:
+        if self.policy is None or self.optimizer is None:
+            return
+        held = [one for _, one in self.policy.named_parameters()]
+        held += [one.grad for one in held if one.grad is not None]
+        held += [one for moments in self.optimizer.state.values() for one in moments.values()]
+        held += (self.policy.reference_weights or {}).values()
+        for module in self.policy.model.modules():
+            if isinstance(module, FSDPModule):
+                for one in module._get_fsdp_state()._fsdp_param_group.fsdp_params:
+                    if (gathered := getattr(one, "_unsharded_param", None)) is not None:
+                        held += [gathered] if gathered.grad is None else [gathered, gathered.grad]
+        storages = {one.data_ptr(): one.nbytes() for one in (local(one).untyped_storage() for one in held)}
+        total = sum(storages.values())
+        self.most[self.phase] = max(self.most.get(self.phase, 0), total)
+
+
+def weighed(ranks: Ranks, folder: Path) -> dict[str, int]:
+    """The most bytes by phase, in two steps with a KL penalty, an evaluation and a checkpoint."""
+    scale = Scale()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def weighing(method: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
+        def weigh_and_do(*given: Any, **named: Any) -> Any:
+            if before:
+                scale.weigh()
+            result = method(*given, **named)
+            scale.weigh()
+            return result
+
+        return weigh_and_do
+
+    learner_init = Learner.__init__
+
+    def note(self: Learner, policy: Policy, *given: Any) -> None:
+        learner_init(self, policy, *given)
+        scale.policy, scale.optimizer = policy, self.optimizer
+
+    def named(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def name_and_do(*given: Any, **named: Any) -> Any:
+            scale.phase = phase
+            return method(*given, **named)
+
+        return name_and_do
+
+    with (
+        patch.object(Learner, "__init__", note),
+        patch.object(FSDPParamGroup, "wait_for_unshard", weighing(FSDPParamGroup.wait_for_unshard, before=False)),
+        patch.object(FSDPParamGroup, "post_backward", weighing(FSDPParamGroup.post_backward, before=True)),
+        patch.object(torch.optim.AdamW, "step", weighing(torch.optim.AdamW.step, before=True)),
+        patch.object(Learner, "_measure_before", named("reference", Learner._measure_before)),
+        patch.object(Learner, "_pass_through", named("update", Learner._pass_through)),
+        patch.object(attempt, "write_checkpoint", weighing(attempt.write_checkpoint, before=True)),
+    ):
+
+        def show(progress: Progress) -> None:
+            scale.phase = progress.phase
+
+        config = configured(
+            budget=HALVES | {"steps": 2, "checkpoint_every": 1},
+            sampling=FEW | {"prompts_per_step": 4, "max_new_tokens": 32},
+            algorithm={"kl": {"beta": 0.04}},
+        )
+        train(config, folder, Witness(), ranks=ranks, shown=Shown(show))
+    return scale.most
+
+
+class Shown(list[Progress]):
+    def __init__(self, hear: Callable[[Progress], None]) -> None:
+        super().__init__()
+        self.append = hear  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_of_four_processes_holds_a_quarter_and_what_it_computes_with(tmp_path: Path) -> None:
+    model = tiny_policy(reference=False).model
+    weights, layer, table = (
+        sum(one.nbytes for one in module.parameters())
+        for module in (model, model.get_decoder().layers[0], model.get_input_embeddings())
+    )
+    one_process = 5 * weights  # weights, reference, gradients, two moments
+    for most in together(4, 4, tmp_path / "meeting", weighed, tmp_path / "four"):
+        assert most.keys() >= {"rollout", "reference", "update", "checkpoint"}
+        for phase, held in most.items():
+            with_gradient = 2 if phase == "update" else 1
+            assert held <= one_process / 4 + with_gradient * (layer + table), phase

@@ -1,0 +1,236 @@
+"""The processes of one run: the worker that holds its lease starts them, hears what they tell, answers the first one, and ends with them.
+
+They are torch's elastic agent's, without restarts: where one dies the others end, too, and the run goes on in another attempt.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from backend.contract.protocol import Fail
+from backend.contract.records import Progress, RunError
+from worker.errors import Interrupted
+from worker.failure import failure
+from worker.logs import write_logs
+from worker.ranks.ranks import Ranks
+
+Answer = TypeVar("Answer")
+Work = Callable[..., Any]
+"""work(ranks, device, line, *given), in each process: what it returns in the first one is the result."""
+
+_PATIENCE = timedelta(minutes=30)  # of a process for the others; what hangs the worker's watch ends before
+_LOOK_SECONDS = _SHOW_SECONDS = 0.1
+_LEAVE_SECONDS = 10.0  # for the others, once the first has ended
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class RankFailed(Exception):
+    """One of the processes failed, and the others were ended: what the backend should hear."""
+
+    def __init__(self, fail: Fail) -> None:
+        super().__init__(fail.error.message)
+        self.fail = fail
+
+
+class Dismissed(Exception):
+    """The worker has no more use for this process."""
+
+
+class Line:
+    """From one process to the worker that started it. Threads may share it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._phase: str | None = None
+        self._shown = 0.0
+
+    def ask(self, name: str, *given: object) -> Any:
+        """What the worker answers. Raises Dismissed where it has none."""
+        with self._lock:
+            self._connection.send(("ask", name, given))
+            try:
+                answered, answer = self._connection.recv()
+            except EOFError:
+                answered, answer = False, None
+        if not answered:
+            raise Dismissed
+        return answer
+
+    def show(self, progress: Progress) -> None:
+        """Show it to the worker: each phase, and in its midst now and then."""
+        now = time.monotonic()
+        if progress.phase != self._phase or now - self._shown >= _SHOW_SECONDS:
+            self._phase, self._shown = progress.phase, now
+            self.ask("show", progress)
+
+    def tell(self, name: str, what: object) -> None:
+        """Say something that needs no answer."""
+        with self._lock:
+            self._connection.send((name, what, ()))
+
+
+@dataclass
+class _Heard:
+    """What the processes said of their end, by rank."""
+
+    result: Any = None
+    ended: set[int] = field(default_factory=set)
+    failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
+    refused: BaseException | None = None  # what an answer raised here
+
+
+def run_ranks(
+    work: Work,
+    given: Sequence[object],
+    *,
+    attempt: int,
+    devices: Sequence[torch.device],
+    shards: int,
+    answers: Mapping[str, Callable[..., Any]],
+) -> Any:
+    """What `work` returns in the first of as many processes as there are devices.
+
+    `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. Raises RankFailed.
+    """
+    count, heard = len(devices), _Heard()
+    lines = [multiprocessing.Pipe() for _ in range(count)]
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=secrets.token_hex(8),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    threads = max(1, torch.get_num_threads() // count)
+    payload = (work, tuple(given), attempt, tuple(devices), shards, threads, [theirs for _, theirs in lines])
+    launched: list[BaseException] = []
+
+    def launch() -> None:
+        try:
+            elastic_launch(config, _rank)(*payload)
+        except BaseException as error:  # noqa: BLE001 — the boundary of a thread: said below
+            launched.append(error)
+
+    thread = threading.Thread(target=launch, name="ranks", daemon=True)
+    thread.start()
+    try:
+        _serve(thread, [ours for ours, _ in lines], answers, heard)
+    finally:
+        _end_children(thread)
+        for ours, theirs in lines:
+            ours.close()
+            theirs.close()
+    if heard.refused is not None:
+        raise heard.refused
+    if 0 in heard.ended:
+        return heard.result
+    raise RankFailed(_cause(attempt, heard, launched, count))
+
+
+def _serve(
+    thread: threading.Thread, lines: list[Connection], answers: Mapping[str, Callable[..., Any]], heard: _Heard
+) -> None:
+    """Until the processes have ended, or should be."""
+    until = float("inf")
+    while time.monotonic() < until:
+        ready = wait(lines, _LOOK_SECONDS)
+        for rank, line in enumerate(lines):
+            if line not in ready:
+                continue
+            name, what, given = line.recv()
+            if name == "ask":
+                try:
+                    line.send((True, answers[what](*given)))
+                except BaseException as error:  # noqa: BLE001 — raised again where the run is led
+                    heard.refused = error
+                    return
+            elif name == "ended":
+                heard.ended.add(rank)
+                if rank == 0:
+                    heard.result, until = what, time.monotonic() + _LEAVE_SECONDS
+            else:
+                heard.failed.append((rank, *what))
+        if not ready and not thread.is_alive():
+            return
+
+
+def _end_children(thread: threading.Thread) -> None:
+    for child in multiprocessing.active_children():
+        if thread.is_alive() and child.name.startswith("SpawnProcess"):
+            child.kill()
+    thread.join()
+
+
+def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: int) -> Fail:
+    """Why the processes ended: what one of them said, unless it only lost another."""
+    own = [fail for _, fail, lost in sorted(heard.failed, key=lambda one: one[0]) if not lost]
+    if own:
+        return own[0]
+    for error in launched:
+        if isinstance(error, ChildFailedError):
+            for rank, child in sorted(error.failures.items()):
+                if (
+                    child.exitcode < 0
+                    and rank not in {rank for rank, _, _ in heard.failed}
+                    and child.exitcode != -signal.SIGTERM
+                ):
+                    return _died(attempt, rank, count, child.signal_name())
+    if heard.failed:
+        return heard.failed[0][1]
+    return _died(attempt, None, count, "".join(map(str, launched)) or "no reason is known")
+
+
+def _died(attempt: int, rank: int | None, count: int, how: str) -> Fail:
+    which = "One" if rank is None else f"Process {rank}"
+    message = (
+        f"{which} of the {count} processes of this run died ({how}). If memory ran out, lower optimizer.micro_batch_tokens or use "
+        "more processes. The run goes on from its last checkpoint."
+    )
+    return Fail(attempt=attempt, error=RunError(code="rank_died", message=message), retryable=True)
+
+
+def _rank(
+    work: Work,
+    given: tuple[object, ...],
+    attempt: int,
+    devices: tuple[torch.device, ...],
+    shards: int,
+    threads: int,
+    lines: list[Connection],
+) -> None:
+    """One of the processes, from its start to its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the worker is asked to end, and ends this one
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    rank = int(os.environ["RANK"])
+    line, device = Line(lines[rank]), devices[rank]
+    write_logs()
+    torch.set_num_threads(threads)
+    try:
+        ranks = Ranks.join(rank, len(devices), shards, device, _PATIENCE)
+        line.tell("ended", work(ranks, device, line, *given))
+    except Interrupted as interrupted:
+        line.tell("ended", interrupted.ending)
+    except Dismissed:
+        os._exit(0)
+    except Exception as error:  # noqa: BLE001 — the boundary of the process
+        lost = isinstance(error, dist.DistError) or "gloo" in str(error)
+        line.tell("failed", (failure(attempt, error), lost))
+        os._exit(1)  # without a farewell: the others wait in the midst of a step
+    dist.destroy_process_group()
