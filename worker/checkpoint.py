@@ -165,7 +165,7 @@ def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimi
         prefix = f"{name}::"
         moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         if moments:
-            step = moments.pop("step").reshape(())
+            step = moments.pop("step").reshape(()).to(trained.device)
             optimizer.state[parameter] = {
                 "step": step,
                 **{key: as_held(parameter, value) for key, value in moments.items()},

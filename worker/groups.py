@@ -135,6 +135,7 @@ class GroupSampler:
 
             with clock.phase("rollout"):
                 completions = self.engine.sample(request, on_progress=sampled, on_group=on_group)
+                self.policy.ranks.any(False)  # a rollout has ended when the slowest process's has
             return Rollout(items, texts, ids, group_size, completions)
 
         if self.scorer is None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
+from worker.policy.device import settle
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
@@ -308,6 +310,8 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
         attempt=claim.attempt,
         devices=worker.devices[: compute.processes],
         shards=compute.parts,
+        # Longer than the watch waits: it says why.
+        patience=timedelta(seconds=60 + max(worker.settings.loading_seconds, worker.settings.silence_seconds)),
         answers={
             "send": channels.send,
             "show": channels.show,
@@ -330,6 +334,7 @@ def _train_in_rank(
     place: Place,
 ) -> Ending:
     """What each process of a run does: the same, but the first one alone reports."""
+    settle(device)
     first = ranks.first
     channels = Channels(
         send=partial(line.ask, "send") if first else quiet,
@@ -358,7 +363,11 @@ def _train_groups(
     engine = load_engine(config.sampling.engine, policy, worker.settings)
     channels.load("rewards", steps)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
-        place = replace(place, reward_texts=scorer.load_own())
+        place = replace(place, reward_texts=ranks.of_first(texts := scorer.load_own()))
+        if ranks.any(texts != place.reward_texts):
+            raise RunFailure(
+                REWARD_CHANGED, "A file of rewards was saved while the run's processes read it; retry the run."
+            )
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
 
 

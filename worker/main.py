@@ -10,15 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import transformers
-
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
-from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_devices, versions
+from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
 from worker.rewards.reward_folder import RewardFolder
@@ -51,11 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
-    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    keep_freed_memory()
-    gc.freeze()  # nor are they looked through later
-    gc.enable()
+    settle(device)
     process = Process(sys.argv[1:] if arguments is None else arguments)
     process.listen()
     with (

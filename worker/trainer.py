@@ -157,6 +157,7 @@ class Trainer:
         began = time.monotonic()
         self._note_how_it_computes(step)
         costs = self._scorer.take_metrics(self._policy.ranks)
+        peaks = self._policy.ranks.gather(peak_memory(self._policy.device))
         if not self._policy.ranks.first:
             return
         state = self._attempt.state
@@ -164,7 +165,7 @@ class Trainer:
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= costs | self._prompts.metrics()
         measured |= {"num_tokens": float(state.num_tokens), "num_samples": float(state.samples)}
-        measured["peak_memory"] = peak_memory(self._policy.device)
+        measured["peak_memory"] = sum(peaks) if self._policy.device.type == "cpu" else max(peaks)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._attempt.reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # reported with the next step: this one is on its way

@@ -122,12 +122,12 @@ def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
 
 
 def _step_seconds(config: GrpoConfig, shape: ModelShape, device: str) -> dict[str, float] | None:
-    """Seconds of a step by phase; None unless it is a CPU: no other device's speed was measured.
+    """Seconds of a step by phase; None unless it is a CPU, and one process: nothing else's speed was measured.
 
     Scoring is left out: nobody knows what a reward function takes.
     """
     found = re.fullmatch(r"CPU, (\d+) threads", device)
-    if found is None:
+    if found is None or config.compute.processes > 1:
         return None
     threads, sampling, algorithm = int(found[1]), config.sampling, config.algorithm
     forward = _forward(config, shape)

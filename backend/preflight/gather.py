@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -121,9 +122,8 @@ def _newest_runs(tx: Connection) -> Sequence[RowMapping]:
 
 def _timed_run(tx: Connection, rows: Iterable[RowMapping], devices: Collection[str]) -> TimedRun | None:
     """The first of the runs whose steps were measured on one of the devices; it may be of any model and any sizes."""
-    for row in rows:
-        if row["kind"] != "grpo" or row["device"] not in devices:
-            continue
+    known = {row["id"]: row for row in rows if row["kind"] == "grpo" and row["device"] in devices}
+    for row in islice(known.values(), RUNS_TIMED):
         times = _newest_times(tx, row, ["step_time"])["step_time"]
         with suppress(ValidationError):  # of an older version
             config = RUN_CONFIG.validate_python(row["config"])
@@ -226,4 +226,5 @@ def _shape(config: Any) -> tuple[object, ...]:
         stored.text_at(config, "algorithm.advantage.kind") == "gae",
         stored.text_at(config, "algorithm.surrogate.kind") == "dpo",
         stored.text_at(config, "algorithm.dead_groups", "keep"),
+        stored.number_at(config, "compute.processes", 1),
     )

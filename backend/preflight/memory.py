@@ -220,9 +220,9 @@ def _weights(model: Model, shape: ModelShape) -> int:
 
 
 def _gathered(shape: ModelShape) -> int:
-    """The layer that computes, and the embedding."""
-    table = shape.vocabulary * shape.hidden
-    return FLOAT32 * (table + (shape.parameters - table) // shape.layers)
+    """The layer that computes, the embedding and the output layer."""
+    tables = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
+    return FLOAT32 * (tables + (shape.parameters - tables) // shape.layers)
 
 
 def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:

@@ -82,7 +82,7 @@ def ask(draft: Draft) -> None:
     _queue(draft, sample_config(draft), before=None)
 
 
-@st.cache_data(ttl=2, max_entries=64, show_spinner=False)
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def in_the_way(run_id: int) -> list[str]:
     """Why no worker takes the queued run, in preflight's words; empty if one can, or nobody knows."""
     try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import torch
+import transformers
 from torch import Tensor
 
 from backend.contract.home import CannotStart
@@ -149,6 +150,20 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def settle(device: torch.device) -> None:
+    """What every process that computes does once, when its libraries are imported: their objects are never looked through again."""
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.enable_cudnn_sdp(
+            False
+        )  # it would plan each new shape for 30 ms, and ours are nearly all new
+    keep_freed_memory()
+    gc.freeze()
+    gc.enable()
+
+
 def keep_freed_memory() -> None:
     """Let this process keep memory that it frees during a run, for the next step's arrays of the same sizes.
 
@@ -205,7 +220,6 @@ def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager
         )
     if kind != "cuda":
         return torch.device(kind), nullcontext()
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan each new shape for 30 ms, and ours are nearly all new
     return _first_card([int(number)] if number else range(there), shared=bool(number))
 
 

@@ -173,7 +173,7 @@ class TrainingPass:
         if self._checked:
             return
         batch = batch.largest_among(self._ranks)
-        while self._paths and (difference := self._difference(batch)):
+        while self._paths and (difference := max(self._ranks.gather(self._difference(batch) or ""))):
             path = self._paths.pop(0)
             self._remark(
                 f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "

@@ -52,9 +52,9 @@ class Policy:
         fast: bool = True,
         ranks: Ranks = ALONE,
     ):
-        cast(torch.nn.Module, model).to(device).eval()
-        if not ranks.alone:
+        if not ranks.alone:  # first: no device need hold all of it
             shard(model, ranks, device)
+        cast(torch.nn.Module, model).to(device).eval()
         self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
         self.ranks = ranks
         self.remarks: list[str] = []

@@ -15,7 +15,11 @@ from worker.ranks.ranks import Ranks
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> None:
     """One safetensors file. Every process writes the parts that it holds, and the first one puts them together, tensor by tensor."""
-    if ranks.alone or not tensors:
+    if not tensors:
+        if ranks.first:
+            save_file({}, str(file))
+        return
+    if ranks.alone:
         save_file({name: values.detach().cpu().contiguous() for name, values in tensors.items()}, str(file))
         return
     parts = file.with_suffix(".parts")

@@ -4,6 +4,7 @@ They are torch's elastic agent's, without restarts: where one dies the others en
 """
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import secrets
@@ -14,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -32,7 +35,6 @@ Answer = TypeVar("Answer")
 Work = Callable[..., Any]
 """work(ranks, device, line, *given), in each process: what it returns in the first one is the result."""
 
-_PATIENCE = timedelta(minutes=30)  # of a process for the others; what hangs the worker's watch ends before
 _LOOK_SECONDS = _SHOW_SECONDS = 0.1
 _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -60,7 +62,7 @@ class Line:
         self._shown = 0.0
 
     def ask(self, name: str, *given: object) -> Any:
-        """What the worker answers. Raises Dismissed where it has none."""
+        """What the worker answers. Raises Dismissed where it has no answer any more."""
         with self._lock:
             self._connection.send(("ask", name, given))
             try:
@@ -72,7 +74,7 @@ class Line:
         return answer
 
     def show(self, progress: Progress) -> None:
-        """Show it to the worker: each phase, and in its midst now and then."""
+        """Show it to the worker: each new phase at once, and how far it is ten times a second."""
         now = time.monotonic()
         if progress.phase != self._phase or now - self._shown >= _SHOW_SECONDS:
             self._phase, self._shown = progress.phase, now
@@ -101,39 +103,45 @@ def run_ranks(
     attempt: int,
     devices: Sequence[torch.device],
     shards: int,
+    patience: timedelta,
     answers: Mapping[str, Callable[..., Any]],
 ) -> Any:
-    """What `work` returns in the first of as many processes as there are devices.
+    """What `work` returns in the first of as many processes as there are devices, which wait for each other at most for `patience`.
 
     `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. Raises RankFailed.
     """
     count, heard = len(devices), _Heard()
     lines = [multiprocessing.Pipe() for _ in range(count)]
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=secrets.token_hex(8),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-    )
     threads = max(1, torch.get_num_threads() // count)
-    payload = (work, tuple(given), attempt, tuple(devices), shards, threads, [theirs for _, theirs in lines])
+    payload = (work, tuple(given), attempt, tuple(devices), shards, threads, patience, [theirs for _, theirs in lines])
     launched: list[BaseException] = []
 
     def launch() -> None:
-        try:
-            elastic_launch(config, _rank)(*payload)
-        except BaseException as error:  # noqa: BLE001 — the boundary of a thread: said below
-            launched.append(error)
+        with TemporaryDirectory(prefix="groupscope-ranks-") as folder:
+            config = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=count,
+                run_id=secrets.token_hex(8),
+                rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0",
+                max_restarts=0,
+                logs_specs=DefaultLogsSpecs(log_dir=folder),
+            )
+            try:
+                elastic_launch(config, _rank)(*payload)
+            except BaseException as error:  # noqa: BLE001 — the boundary of a thread: said below
+                launched.append(error)
 
+    others = set(multiprocessing.active_children())
     thread = threading.Thread(target=launch, name="ranks", daemon=True)
     thread.start()
     try:
-        _serve(thread, [ours for ours, _ in lines], answers, heard)
+        _serve(thread, lines, answers, heard)
     finally:
-        _end_children(thread)
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        thread.join()
         for ours, theirs in lines:
             ours.close()
             theirs.close()
@@ -145,17 +153,26 @@ def run_ranks(
 
 
 def _serve(
-    thread: threading.Thread, lines: list[Connection], answers: Mapping[str, Callable[..., Any]], heard: _Heard
+    thread: threading.Thread,
+    lines: Sequence[tuple[Connection, Connection]],
+    answers: Mapping[str, Callable[..., Any]],
+    heard: _Heard,
 ) -> None:
     """Until the processes have ended, or should be."""
-    until = float("inf")
+    until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines)}
     while time.monotonic() < until:
-        ready = wait(lines, _LOOK_SECONDS)
-        for rank, line in enumerate(lines):
+        ready = wait(open_lines.values(), _LOOK_SECONDS)
+        for rank, line in list(open_lines.items()):
             if line not in ready:
                 continue
-            name, what, given = line.recv()
-            if name == "ask":
+            try:
+                name, what, given = line.recv()
+            except EOFError:  # it died, perhaps in the midst of a word
+                del open_lines[rank]
+                continue
+            if name == "here":
+                lines[rank][1].close()  # that end is the process's alone from now on
+            elif name == "ask":
                 try:
                     line.send((True, answers[what](*given)))
                 except BaseException as error:  # noqa: BLE001 — raised again where the run is led
@@ -169,13 +186,6 @@ def _serve(
                 heard.failed.append((rank, *what))
         if not ready and not thread.is_alive():
             return
-
-
-def _end_children(thread: threading.Thread) -> None:
-    for child in multiprocessing.active_children():
-        if thread.is_alive() and child.name.startswith("SpawnProcess"):
-            child.kill()
-    thread.join()
 
 
 def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: int) -> Fail:
@@ -213,17 +223,22 @@ def _rank(
     devices: tuple[torch.device, ...],
     shards: int,
     threads: int,
+    patience: timedelta,
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the worker is asked to end, and ends this one
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     rank = int(os.environ["RANK"])
+    for other in (*lines[:rank], *lines[rank + 1 :]):
+        other.close()
     line, device = Line(lines[rank]), devices[rank]
+    line.tell("here", None)
     write_logs()
+    logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     torch.set_num_threads(threads)
     try:
-        ranks = Ranks.join(rank, len(devices), shards, device, _PATIENCE)
+        ranks = Ranks.join(rank, len(devices), shards, device, patience)
         line.tell("ended", work(ranks, device, line, *given))
     except Interrupted as interrupted:
         line.tell("ended", interrupted.ending)

@@ -101,7 +101,7 @@ class NativeEngine:
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
-        if policy.ranks.in_shards:
+        if not policy.ranks.alone:
             self._weights = GatheredWeights(policy)
         elif self._weights is None:
             output = policy.model.get_output_embeddings()
@@ -146,7 +146,7 @@ class NativeEngine:
         batch = TokenBatch.of([few[row.prompt] for row in rows], [one.ids for one in completions], self._policy.device)
         logprobs = pad_sequence([torch.tensor(one.logprobs) for one in completions], batch_first=True)
         apart, allowed = self._policy.apart_from_plain(batch, logprobs)
-        if not apart <= allowed:
+        if self._policy.ranks.any(not apart <= allowed):
             self._fast = False
             self._policy.remarks.append(
                 f"the fast sampler's log-probs are {apart:.2g} apart from a plain forward (at most {allowed:g} is rounding): "

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from worker.ranks.launch import Line, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
 
 CPU = torch.device("cpu")
+PATIENCE = timedelta(minutes=5)
 
 
 def run(work: Callable[..., Any], *given: object, count: int = 2, **answers: Callable[..., Any]) -> Any:
-    return run_ranks(work, given, attempt=3, devices=[CPU] * count, shards=count, answers=answers)
+    return run_ranks(work, given, attempt=3, devices=[CPU] * count, shards=count, patience=PATIENCE, answers=answers)
 
 
 def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
