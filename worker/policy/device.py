@@ -155,10 +155,7 @@ def settle(device: torch.device) -> None:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if device.type == "cuda":
-        torch.cuda.set_device(device)
-        torch.backends.cuda.enable_cudnn_sdp(
-            False
-        )  # it would plan each new shape for 30 ms, and ours are nearly all new
+        _use(device)
     keep_freed_memory()
     gc.freeze()
     gc.enable()
@@ -251,7 +248,7 @@ def _first_card(cards: Sequence[int], *, shared: bool) -> tuple[torch.device, Ab
         try:
             holder = _hold(card)
             if holder or shared:
-                torch.cuda.set_device(card)
+                _use(card)
                 if silent:
                     log.warning("cuda:%d is taken instead of others: %s", card, " ".join(silent))
                 return torch.device("cuda", card), holder or nullcontext()
@@ -268,6 +265,11 @@ def _first_card(cards: Sequence[int], *, shared: bool) -> tuple[torch.device, Ab
     raise CannotStart(
         f"{' '.join(silent)}{others} Look at the cards with nvidia-smi; or compute on the CPU, with --device cpu."
     )
+
+
+def _use(card: int | torch.device) -> None:
+    torch.cuda.set_device(card)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan each new shape for 30 ms, and ours are nearly all new
 
 
 def _hold(card: int) -> socket.socket | None:
