@@ -111,7 +111,8 @@ def _source_items(home: Path, config: RunConfig, upload: Upload | None) -> dict[
         return {}
     query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=data.source_column)
     found = reading.read(path, query, tuple(data.shares)).split.sources
-    return {name: found[name].train for name in data.shares} if data.shares.keys() <= found.keys() else {}
+    counts = {name: found[name].train if name in found else 0 for name in data.shares}
+    return counts if all(counts.values()) else {}
 
 
 def _newest_runs(tx: Connection) -> Sequence[RowMapping]:

@@ -78,7 +78,7 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
         yield FieldError(f"{path}.prompt_format", raw_problem(first_chat))
     elif problem is not None:
         yield FieldError(f"{path}.prompt_column", problem)
-    if not split.train and data.held_out:
+    elif not split.train and data.held_out:
         what = "holds out the only prompt that the upload has, and nothing is left to train on"
         yield FieldError(f"{path}.held_out", f"{what}; set it to 0, or upload rows with other prompts")
     known = [name for name, counts in split.sources.items() if counts.train]

@@ -85,7 +85,7 @@ def test_a_chat_that_cannot_be_asked_is_refused_with_its_row(backend: Backend) -
     assert stranger.startswith("row 1 has a message that is not a text by system, user, assistant")
     said = "the prompt of row 1 is a chat; choose the prompt format chat"
     assert errors(backend, reading(backend, chats("user"), prompt_format="raw")) == [("task.prompt_format", said)]
-    assert errors(backend, reading(backend, chats("system", "user"))) == []
+    assert errors(backend, reading(backend, [*ROWS[:3], *chats("system", "user")])) == []
 
 
 def needing(backend: Backend, *names: str, **task: object) -> list[str]:

@@ -195,7 +195,7 @@ def test_a_retry_says_that_the_checkpoint_it_starts_from_was_deleted(backend: Ba
 
 
 def test_a_retry_says_that_the_upload_it_reads_was_deleted(backend: Backend) -> None:
-    upload = backend.client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n')
+    upload = backend.client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "3"}\n')
     run = backend.client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
     backend.client.command(run.id, "stop")
     assert backend.client.command(run.id, "retry").status == "queued"

@@ -116,11 +116,12 @@ def test_a_sweep_that_is_not_there_is_said_so(shared_backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_over_an_upload_reads_none_of_its_rows(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    upload = backend.client.upload("sums.jsonl", b'{"prompt": "Calculate 2 + 2 x 6", "answer": "14"}\n')
+def test_a_sweep_over_an_upload_reads_its_rows_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b'{"prompt": "Calculate 2 + 2 x 6", "answer": "14"}\n{"prompt": "Calculate 2 + 3", "answer": "5"}\n'
+    upload = backend.client.upload("sums.jsonl", rows)
     task: dict[str, Json] = {"kind": "dataset", "source": f"upload:{upload.id}", "answer_column": "answer"}
     read: list[Path] = []
     rows_of = jsonl.rows_of
     monkeypatch.setattr(jsonl, "rows_of", lambda path: (read.append(path), rows_of(path))[1])
     assert backend.client.create_sweep("many", [{"config": {**GRPO, "task": task}}] * 200).total == 200
-    assert read == []  # which columns lack values was counted when it came
+    assert len(read) == 1  # which columns lack values was counted when it came

@@ -96,7 +96,7 @@ def test_a_run_whose_only_prompt_would_be_held_out_is_refused(backend: Backend) 
     for held_out in (0.1, 0.5):
         with pytest.raises(ApiError) as caught:
             backend.client.create_run(reading(one.id, held_out=held_out))
-        assert caught.value.message.startswith("task.held_out: holds out the only prompt that upload 1 has")
+        assert caught.value.message.startswith("task.held_out: holds out the only prompt that the upload has")
     two = backend.client.upload("x", jsonl([{"prompt": f"1 + {n}", "answer": "2"} for n in range(2)]))
     assert backend.client.create_run(reading(two.id, held_out=0.5)).status == "queued"
 

@@ -155,7 +155,9 @@ def test_a_silent_worker_does_not_count(backend: Backend) -> None:
 
 
 def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(backend: Backend) -> None:
-    upload = backend.client.upload("x.jsonl", b'{"question": "1+1", "answer": "2"}\n')
+    upload = backend.client.upload(
+        "x.jsonl", b'{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n'
+    )
     task = {"kind": "dataset", "source": f"upload:{upload.id}"}
     answer = backend.client.preflight({"kind": "grpo", "task": task, "model": {"source": "run:9@3"}})
     assert {message.field for message in answer.messages if message.level == "error"} == {
