@@ -14,9 +14,9 @@ class Compute(Frozen):
         1,
         description="Each samples, scores and trains its share of the groups. The same seed trains the same, however many there are.",
     )
-    shards: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        None,
-        description="Parts into which weights, gradients and optimizer state are divided; empty: as many as processes. With 1 each process "
+    shards: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0,
+        description="Parts into which weights, gradients and optimizer state are divided; 0: as many as processes. With 1 each process "
         "has all of them, which is faster where they fit.",
     )
 
@@ -29,5 +29,5 @@ class Compute(Frozen):
     def _divides(self) -> "Compute":
         if self.processes % self.parts:
             text = f"{self.processes} processes cannot hold {self.shards} shards equally often; use a divisor of {self.processes}"
-            raise Misfit(text, "shards", {"shards": None})
+            raise Misfit(text, "shards", {"shards": 0})
         return self

@@ -19,7 +19,8 @@ SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
     f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
 )
 CHATS = (
-    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}], "answer": "2"}\n' * 2
+    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}], "answer": "2"}\n'
+    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 2"}], "answer": "3"}\n'
 )
 
 

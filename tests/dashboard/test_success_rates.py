@@ -161,7 +161,7 @@ def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backe
         [one.value for one in at.success]
     ).replace("\\", "")
     assert "changed after this sample was taken" not in said
-    assert "measured: success rate 0.107 on 14 prompts" in said
+    assert "measured by the rewards on 14 prompts, success rate 0.107" in said
     assert not [one for one in at.button if one.label.startswith("Keep")]
     at.slider[0].set_range(100, 100).run()
     press(at, "Keep 8 of 24 prompts as the data")  # still of what was measured
