@@ -26,7 +26,7 @@ from dashboard.stored import get, put
 from dashboard.wording import label_of
 
 # The recipe is a label; seeds are not a setting, and every sweep has its own control for them.
-NOT_SWEPT = frozenset({"recipe", "budget.seed"})
+NOT_SWEPT = frozenset({"recipe", "budget.seed", "compute.processes", "compute.shards"})
 Config = Mapping[str, Json]
 Point = Mapping[str, Json]
 """Dotted path -> value: what one run of a sweep has that the base has not."""

@@ -7,6 +7,7 @@ import torch
 
 from worker import optimization
 from worker.main import main
+from worker.ranks.ranks import Ranks
 
 POISONED = {5, 9, 10, 11}
 """Updates, counted from 1."""
@@ -14,12 +15,14 @@ POISONED = {5, 9, 10, 11}
 _clipped, _counted = optimization.clipped, []
 
 
-def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float) -> tuple[float, str]:
+def clipped(
+    parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float, ranks: Ranks
+) -> tuple[float, str]:
     _counted.append(loss)
     gradient = parameters[1][1].grad
     if len(_counted) in POISONED and gradient is not None:
         gradient.view(-1)[0] = torch.inf
-    return _clipped(parameters, most, loss)
+    return _clipped(parameters, most, loss, ranks)
 
 
 if __name__ == "__main__":

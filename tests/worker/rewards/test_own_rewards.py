@@ -248,21 +248,6 @@ def test_a_mended_file_does_not_wait_for_files_that_hang(folder: Path, tmp_path:
         await_files(own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None)])
 
 
-def test_a_file_that_changes_itself_keeps_no_other_waiting_and_is_offered(folder: Path) -> None:
-    (folder / "well.py").write_text("import time\ntime.sleep(1)\n" + GOOD)
-    (folder / "own.py").write_text(f"import os\nos.utime(__file__)\n{GOOD}")
-    with RewardFolder(folder) as own:
-        await_files(
-            own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None), ("well.py", None)]
-        )
-        earlier = own.files[1].texts
-        (folder / "well.py").write_text("import time\ntime.sleep(1)\nmore = 1\n" + GOOD)
-        await_files(own, lambda files: files[1].texts != earlier)
-        before = own.files[0].texts
-        (folder / "own.py").write_text(f"import os\nos.utime(__file__)\nmore = 1\n{GOOD}")
-        await_files(own, lambda files: files[0].texts != before)
-
-
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     started = subprocess.Popen

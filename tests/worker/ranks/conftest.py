@@ -1,0 +1,12 @@
+"""What every test that starts processes shares."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _plain_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is spawned imports the main module first, and a test of a page may have left one of Streamlit's there."""
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
