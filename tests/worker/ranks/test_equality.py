@@ -74,6 +74,7 @@ def apart(one: Any, other: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("count", "shards", "names"),

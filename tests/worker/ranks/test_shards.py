@@ -46,6 +46,7 @@ def halfway(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind", [*[*KINDS][:1], *(pytest.param(kind, marks=pytest.mark.long) for kind in [*KINDS][1:])]
@@ -148,6 +149,7 @@ class Shown(list[Progress]):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_each_of_four_processes_holds_a_quarter_and_what_it_computes_with(tmp_path: Path) -> None:
     model = tiny_policy(reference=False).model
