@@ -1,4 +1,4 @@
-"""Starting the processes of a run, hearing them, and how each way to end is told."""
+"""The processes of a run are started and heard, and each way to end is reported."""
 
 import os
 import signal
