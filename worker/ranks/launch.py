@@ -12,16 +12,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from backend.contract.protocol import Fail
@@ -88,8 +89,9 @@ class Line:
 
 @dataclass
 class _Heard:
-    """What the processes said of their end, by rank."""
+    """What is known of the processes and of their end, by rank."""
 
+    children: dict[int, BaseProcess] = field(default_factory=dict)
     result: Any = None
     ended: set[int] = field(default_factory=set)
     failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
@@ -167,17 +169,22 @@ def _serve(
                 continue
             try:
                 name, what, given = line.recv()
-            except EOFError:  # it died, perhaps in the midst of a word
+            except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
                 continue
             if name == "here":
                 lines[rank][1].close()  # that end is the process's alone from now on
+                for child in multiprocessing.active_children():
+                    if child.pid == what:
+                        heard.children[rank] = child
             elif name == "ask":
                 try:
-                    line.send((True, answers[what](*given)))
+                    answer = answers[what](*given)
                 except BaseException as error:  # noqa: BLE001 — raised again where the run is led
                     heard.refused = error
                     return
+                with suppress(OSError):  # it died while it waited
+                    line.send((True, answer))
             elif name == "ended":
                 heard.ended.add(rank)
                 if rank == 0:
@@ -193,15 +200,10 @@ def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: in
     own = [fail for _, fail, lost in sorted(heard.failed, key=lambda one: one[0]) if not lost]
     if own:
         return own[0]
-    for error in launched:
-        if isinstance(error, ChildFailedError):
-            for rank, child in sorted(error.failures.items()):
-                if (
-                    child.exitcode < 0
-                    and rank not in {rank for rank, _, _ in heard.failed}
-                    and child.exitcode != -signal.SIGTERM
-                ):
-                    return _died(attempt, rank, count, child.signal_name())
+    for rank, child in sorted(heard.children.items()):
+        # What torch's agent says is of the first that it looked at; and by SIGTERM it ends those that wait for another.
+        if child.exitcode is not None and child.exitcode < 0 and child.exitcode != -signal.SIGTERM:
+            return _died(attempt, rank, count, signal.Signals(-child.exitcode).name)
     if heard.failed:
         return heard.failed[0][1]
     return _died(attempt, None, count, "".join(map(str, launched)) or "no reason is known")
@@ -233,7 +235,7 @@ def _rank(
     for other in (*lines[:rank], *lines[rank + 1 :]):
         other.close()
     line, device = Line(lines[rank]), devices[rank]
-    line.tell("here", None)
+    line.tell("here", os.getpid())
     write_logs()
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     torch.set_num_threads(threads)
