@@ -123,6 +123,16 @@ def run_or_none(run_id: int) -> Run | None:
         raise
 
 
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def in_the_way(run_id: int) -> list[str]:
+    """Why no worker takes the queued run, in preflight's words; empty if one can, or nobody knows."""
+    try:
+        messages = client().preflight(run_now(run_id).config).messages
+    except (ApiError, Unreachable):
+        return []
+    return [message.text for message in messages if message.waits]
+
+
 def explain(refusal: ApiError) -> str:
     """The backend's own words, safe in a label, and what to do about a wrong token."""
     if refusal.status == 401:

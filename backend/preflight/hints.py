@@ -91,8 +91,10 @@ def repeats(config: GrpoConfig, facts: Facts) -> Hints:
 
 
 def _times(value: float) -> str:
-    """0.4 times, 7 times, 120 times."""
-    return f"{value:.0f} times" if value >= 1 else f"{value:.1g} times"
+    """0.4 times, once, 7 times."""
+    if 1 <= value < 1.5:
+        return "once"
+    return f"{value:.0f} times" if value > 1 else f"{value:.1g} times"
 
 
 def _shares(config: GrpoConfig) -> Mapping[str, float]:

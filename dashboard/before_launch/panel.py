@@ -15,7 +15,7 @@ from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.sections import fetch_workers
 from dashboard.format import count, counted, plain
-from dashboard.session import client, guard
+from dashboard.session import client, guard, in_the_way
 from dashboard.status import look, phase_in_words
 from dashboard.text import show_text
 
@@ -127,7 +127,7 @@ def _how_far(sample: Run) -> tuple[float, str]:
     if sample.status == "queued":
         if not fetch_workers():
             return 0.0, "no worker is connected; start one with `groupscope worker`, and it starts at once"
-        if reasons := request.in_the_way(sample.id):
+        if reasons := in_the_way(sample.id):
             return 0.0, plain("; ".join(reasons))
         return 0.0, "an idle worker starts at once; one that is training starts between two steps"
     if sample.requested in STOPS:

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import streamlit as st
-
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Run, Worker
@@ -14,7 +12,7 @@ from dashboard.components.address import write
 from dashboard.form.draft import Draft
 from dashboard.form.own_rewards import take_settings
 from dashboard.form.sections import workers_now
-from dashboard.session import carried_out, client, explain, run_now
+from dashboard.session import carried_out, client, explain
 from dashboard.stored import get, number_at, reward_functions, text_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
@@ -80,16 +78,6 @@ def ask(draft: Draft) -> None:
     """Queue the sample, and keep its number with the form. A refusal is shown on the next page."""
     take_settings(draft, workers_now())  # a parameter may be another since the form was drawn
     _queue(draft, sample_config(draft), before=None)
-
-
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
-def in_the_way(run_id: int) -> list[str]:
-    """Why no worker takes the queued run, in preflight's words; empty if one can, or nobody knows."""
-    try:
-        messages = client().preflight(run_now(run_id).config).messages
-    except (ApiError, Unreachable):
-        return []
-    return [message.text for message in messages if message.waits]
 
 
 def score_again(draft: Draft, sample: Run) -> None:

@@ -7,13 +7,12 @@ from backend.contract.base import Json
 from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.training import Decoding
-from dashboard.before_launch.request import in_the_way
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
 from dashboard.downloads.routes import model_address
 from dashboard.format import absolute, ago, plain, size
 from dashboard.group.cards import draw_cards
-from dashboard.session import client, guard, link, queued
+from dashboard.session import client, guard, in_the_way, link, queued
 from dashboard.status import look
 from dashboard.stored import as_policy_run, get, number_at, text_at
 from dashboard.text import show_text

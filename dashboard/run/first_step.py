@@ -5,10 +5,9 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import TimeEstimate
 from backend.contract.records import PHASES, TERMINAL, Run
-from dashboard.before_launch.request import in_the_way
 from dashboard.components.live import tick_of_whole_page
 from dashboard.format import count, duration, plain
-from dashboard.session import client, guard, run_now
+from dashboard.session import client, guard, in_the_way, run_now
 from dashboard.status import phase_in_words
 
 _ON_PAIRS = "A step reads pairs and updates the weights"

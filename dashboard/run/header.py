@@ -7,7 +7,6 @@ import streamlit as st
 from backend.contract.commands import possible
 from backend.contract.records import TERMINAL, Run, RunError
 from backend.contract.reward import REWARD_CHANGED
-from dashboard.before_launch.request import in_the_way
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
@@ -25,7 +24,7 @@ from dashboard.format import (
     recent_reward,
 )
 from dashboard.run.checkpoints import link_as_reward
-from dashboard.session import carried_out, client, guard, link, run_now
+from dashboard.session import carried_out, client, guard, in_the_way, link, run_now
 from dashboard.status import AGAIN, look, phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
