@@ -21,6 +21,7 @@ from backend.contract.protocol import (
     CheckpointRef,
     CheckpointReport,
     Claim,
+    ClaimReply,
     ClaimRequest,
     Fail,
     Finish,
@@ -82,10 +83,10 @@ class Worker:
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
-    def ask(self, *kinds: Kind) -> Claim | None:
-        """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
+    def ask(self, *kinds: Kind) -> ClaimReply:
+        """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
         info = self.info.model_copy(update={"reward_files": self.reward_files(), "models": self.models()})
-        return self.client.claim(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
+        return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property
     def spool_folder(self) -> Path:
@@ -465,7 +466,7 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
         return
     lease.samples_waiting = False
     try:
-        claim = worker.ask("sample")
+        claim = worker.ask("sample").claim
     except (Unreachable, ApiError) as error:
         log.warning("could not ask for samples: %s", error)
         return
