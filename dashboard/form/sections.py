@@ -149,7 +149,7 @@ def show_sections(form: Form, schema: Record) -> None:
             if field.help:
                 st.caption(plain(field.help))
             if name == "compute":
-                st.caption(plain(_processes_offered(workers_now())))
+                st.caption(_processes_offered(workers_now()))
             if isinstance(field, Record):
                 show_fields(form, field.fields, name)
             elif isinstance(field, Union) and needed:
@@ -166,9 +166,9 @@ def _processes_offered(workers: Sequence[Worker]) -> str:
     most = max((worker.processes for worker in workers), default=0)
     if most > 1:
         offering = sorted(worker.name for worker in workers if worker.processes == most)
-        return f"Of the connected workers {offering[0]} offers the most: {most} processes for one run."
+        return f"Of the connected workers {plain(offering[0])} offers the most: {most} processes for one run."
     each = "each connected worker trains a run in one process" if workers else "no worker is connected"
-    return f"Now {each}. One that is started with groupscope worker --processes 4 trains a run with up to 4."
+    return f"Now {each}. One that is started with `groupscope worker --processes 4` trains a run with up to 4."
 
 
 def _find(schema: Record, path: str, draft: Draft) -> Field:
