@@ -22,7 +22,7 @@ _TALLEST = 640  # pixels of the table
 _SLOW_ICON = ":material/hourglass_top:"
 _RULE = (
     "A process holds the others up if the worker has not heard from it for 5 s while it hears others, or if it works half as long again in a "
-    "step as the median of all, by the median of its last 10 steps. Time in which it waits for the others does not count."
+    "step as the median of all, and 0.5 s longer, by the median of its last 10 steps. Time in which it waits for the others does not count."
 )
 _FIGURES = {
     "seconds": ("Seconds of work in each step", "Without waiting for the others. Healthy: all alike.", "seconds"),
@@ -89,11 +89,11 @@ def _draw_now(run: Run) -> None:
     columns = [
         Column[Rank]("process", lambda one: one.rank, 70, kind="number"),
         Column[Rank]("now", _now, 230),
-        Column[Rank]("for", lambda one: duration(one.waits_seconds or one.phase_seconds), 80, kind="figure"),
+        Column[Rank]("for", lambda one: duration(_for(one)), 80, kind="figure"),
         Column[Rank](
             "memory", lambda one: size(one.memory_bytes), 90, "Of a GPU its tensors, else what is resident.", "figure"
         ),
-        Column[Rank]("most", lambda one: size(one.peak_bytes), 90, "The most memory that it has held.", "figure"),
+        Column[Rank]("at most", lambda one: size(one.peak_bytes), 90, "The most memory that it has held.", "figure"),
         Column[Rank](
             "a step",
             lambda one: _seconds(one.step_seconds),
@@ -118,27 +118,28 @@ def _draw_now(run: Run) -> None:
 
 
 def _column_of(phase: str) -> Column[Rank]:
-    return Column(
-        PHASES[phase].split()[0],
-        lambda one: _seconds(one.worked.get(phase)),
-        90,
-        f"{PHASES[phase]}, in the last step",
-        "figure",
-    )
+    title = "reference" if phase == "reference" else PHASES[phase].split()[0]
+    help = f"{PHASES[phase].capitalize()}, in the last step."
+    return Column(title, lambda one: _seconds(one.worked.get(phase)), 90, help, "figure")
 
 
 def _now(one: Rank) -> str:
-    if one.slow == "silent":
-        return f"⚠ not heard for {duration(one.silent_seconds)}"
-    if one.waits_seconds:
-        return "waits for the others"
     words = "starting" if one.phase is None else phase_in_words(one.phase)
-    done = f" {count(one.done)} / {count(one.total)}" if one.done is not None and one.total else ""
-    return f"{'⚠ ' if one.slow else ''}{words}{done}"
+    words += f" {count(one.done)} / {count(one.total)}" if one.done is not None and one.total else ""
+    if one.slow:
+        return f"⚠ {'not heard since ' if one.slow == 'silent' else ''}{words}"
+    return "waits for the others" if one.waits_seconds else words
+
+
+def _for(one: Rank) -> float:
+    """Seconds since it was heard, for which it waits, or since its phase began."""
+    return one.silent_seconds if one.slow == "silent" else one.waits_seconds or one.phase_seconds
 
 
 def _seconds(value: float | None) -> str:
-    return MISSING if value is None else f"{number(value)} s"
+    if value is None:
+        return MISSING
+    return "< 0.01 s" if 0 < value < 0.01 else f"{number(value)} s"
 
 
 def _slow_in_words(ranks: Ranks) -> list[str]:
@@ -175,6 +176,7 @@ def _draw_steps(run: Run) -> None:
             help,
             {f"{BY_RANK}{rank}/{figure}": f"process {rank}" for rank in chosen},
             {f"process {rank}": CATEGORICAL[rank % len(CATEGORICAL)] for rank in chosen},
+            axis="~s",
             from_zero=True,
             opens_groups=False,
             unit=unit,

@@ -76,7 +76,7 @@ def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds(ope
         "now": "updating the weights 4 / 8",
         "for": "12 s",
         "memory": "2.0 GiB",
-        "most": "3.0 GiB",
+        "at most": "3.0 GiB",
         "a step": "1.70 s",
         "sampling": "1.20 s",
         "updating": "0.500 s",
@@ -93,7 +93,7 @@ def test_the_process_that_the_others_wait_for_is_named_here_and_on_the_overview(
     words = "Process 1 has not been heard for 12 s: the others wait for it."
     at = open_page("run", id=run_id, tab="processes")
     assert words in texts(at)
-    assert table(at)[1]["now"] == "⚠ not heard for 12 s"
+    assert (table(at)[1]["now"], table(at)[1]["for"]) == ("⚠ not heard since sampling", "12 s")
     at = open_page("run", id=run_id)
     assert words in texts(at)
     beat(backend, run_id, AT_WORK, AT_WORK.model_copy(update={"rank": 1, "step_seconds": 3.4, "slow": "slower"}))

@@ -118,9 +118,10 @@ def memory_held(device: torch.device) -> tuple[int | None, int | None]:
     peak = peak_memory(device)
     most = None if math.isnan(peak) else round(peak * 2**30)
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize(), most
-    except (OSError, ValueError):
+        held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError):  # elsewhere than on Linux
         return None, most
+    return held, max(held, most or 0)  # the kernel may be behind with the most
 
 
 def versions() -> dict[str, str]:

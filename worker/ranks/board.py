@@ -9,7 +9,7 @@ from backend.contract.records import MOST_RANKS, Progress, Rank, Ranks
 
 SILENT_SECONDS = 5.0
 """One that has not been heard for longer stands still, unless nobody was: each speaks every second."""
-SLOWER, SLOWER_SECONDS = 1.5, 0.1
+SLOWER, SLOWER_SECONDS = 1.5, 0.5
 """One is slow that works this many times as long in a step as the median of all, and by at least this many seconds."""
 
 

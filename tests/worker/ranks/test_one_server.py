@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import BEGINNINGS
 from together import apart, together, whole
 from vllm_service import VllmService
 from witness import Witness, configured, train
@@ -31,6 +32,7 @@ def trained(ranks: Ranks, folder: Path, url: str, model: dict[str, Any]) -> Outc
     folder.mkdir(parents=True, exist_ok=True)
     config = configured(
         model=model,
+        rewards={"functions": [BEGINNINGS]},
         sampling={"engine": "vllm", "prompts_per_step": 3, "group_size": 2, "max_new_tokens": 8},
         budget={"steps": STEPS, "checkpoint_every": 0, "eval_every": STEPS, "eval_items": 1},
         optimizer={"learning_rate": 1e-3, "warmup_steps": 0},
@@ -43,11 +45,16 @@ def trained(ranks: Ranks, folder: Path, url: str, model: dict[str, Any]) -> Outc
     return reports, warned, {name: whole(one) for name, one in policy.named_parameters()}
 
 
-def without_rank_figures(reports: list[Any]) -> list[Any]:
+def measured(reports: list[Any]) -> list[Any]:
+    """What the reports say of each step, without the figures of single processes, which one alone has not."""
     return [
-        report | {"metrics": {name: value for name, value in report["metrics"].items() if not name.startswith(BY_RANK)}}
+        [
+            report["step"],
+            {name: of for name, of in report["metrics"].items() if not name.startswith(BY_RANK)},
+            *report["groups"],
+        ]
         for report in reports
-        if not report["logs"]
+        if report["step"] is not None
     ]
 
 
@@ -83,7 +90,7 @@ def test_several_processes_and_one_server_train_what_one_process_trains(
     assert service.control == loads == ["reload_weights", "reset_prefix_cache"] * (STEPS + 1)
     first, warned, _ = several[0]
     assert warned.count(REMARK) == 1
-    assert apart(without_rank_figures(reports), without_rank_figures(first), by=1e-4) == []
+    assert apart(measured(reports), measured(first), by=1e-4) == []
     for _, _, own in several:
         assert all(torch.allclose(own[name], values, rtol=0, atol=1e-4) for name, values in weights.items())
     last = [report["metrics"] for report in first if f"{BY_RANK}0/seconds" in report["metrics"]][-1]
