@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError
 from backend.clock import Clock, Terms
 from backend.contract.queries import LAST_STEP, PageQuery
 from backend.events import Broadcast
+from backend.ranks import RanksHeard
 from backend.reserve import Reserve, is_disk_full
 from backend.settings import Settings
 from backend.storage.database import Database
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Services:
-    """Settings, database, clock, the bell that wakes the event streams, and how many uploaded files are read at once.
+    """Settings, database, clock, the bell that wakes the event streams, what is known of the processes of runs, and how many uploaded
+    files are read at once.
 
     Reading one takes a processor and up to a gigabyte; the others wait without a thread.
     """
@@ -34,6 +36,7 @@ class Services:
     clock: Clock
     broadcast: Broadcast
     reserve: Reserve
+    ranks: RanksHeard = field(default_factory=RanksHeard)
     conversions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
 
     def terms(self) -> Terms:

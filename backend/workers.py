@@ -8,6 +8,8 @@ from sqlalchemy import Connection, case, func, select, update
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract import records as r
+from backend.contract.stored import number_at
+from backend.ranks import RanksHeard
 from backend.runs.store import PRESENT
 from backend.services import ServicesDep
 from backend.storage.statements import upsert
@@ -36,21 +38,24 @@ def ask_again_seconds(tx: Connection, terms: Terms) -> float:
     return min(terms.ttl / 3, max(p.ASK_AGAIN_SECONDS, tx.execute(alive).scalar_one() / ASKS_PER_SECOND))
 
 
-def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:
+def recent(tx: Connection, now: float, silence: float, ranks: RanksHeard | None = None) -> list[r.Worker]:
     """Workers heard of in the last day, with the run that each holds; alive unless silent for `silence` seconds."""
     held = (
-        select(run.c.worker, run.c.id, run.c.name)
+        select(run.c.worker, run.c.id, run.c.name, run.c.attempt, run.c.config)
         .where(run.c.status == "running")
         .order_by(run.c.kind.desc(), run.c.id.desc())  # a training run before the sample served between its steps
     )
-    runs = {name: (run_id, title) for name, run_id, title in tx.execute(held)}
+    runs = {row["worker"]: row for row in tx.execute(held).mappings()}
     query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.seen_at.desc()).limit(MOST)
     found = []
     for row in sorted(tx.execute(query).mappings(), key=lambda row: row["name"]):
-        run_id, title = runs.get(row["name"], (None, None))
         since = max(0.0, now - row["seen_at"])
-        alive = since <= silence
-        facts = {"run_id": run_id, "run_name": title, "seconds_since_seen": since, "alive": alive}
+        facts: dict[str, object] = {"seconds_since_seen": since, "alive": since <= silence}
+        if (holds := runs.get(row["name"])) is not None:
+            used = int(number_at(holds["config"], "compute.processes", 1))
+            memory = None if ranks is None else ranks.of(holds["id"], holds["attempt"], now).memory_bytes
+            facts |= {"run_id": holds["id"], "run_name": holds["name"]}
+            facts |= {"processes_used": used, "memory_used_bytes": memory}
         found.append(r.Worker.model_validate({**row, **facts}))
     return found
 
@@ -88,7 +93,7 @@ router = APIRouter(prefix="/api/v1/workers", tags=["workers"])
 def list_workers(services: ServicesDep) -> r.Page[r.Worker]:
     """Every worker heard of in the last day."""
     with services.database.read() as tx:
-        workers = recent(tx, services.clock.seconds(), silence=services.settings.lease_seconds)
+        workers = recent(tx, services.clock.seconds(), services.settings.lease_seconds, services.ranks)
     return r.Page[r.Worker](items=workers)
 
 

@@ -76,9 +76,9 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}".replace("-", "−")
 
 
-def counted(value: int, noun: str) -> str:
-    """A count with its noun: 1 worker, 2 workers."""
-    return f"{count(value)} {noun}" if value == 1 else f"{count(value)} {noun}s"
+def counted(value: int, noun: str, plural: str = "") -> str:
+    """A count with its noun: 1 worker, 2 workers, 2 processes."""
+    return f"{count(value)} {noun}" if value == 1 else f"{count(value)} {plural or f'{noun}s'}"
 
 
 def percent(share: float | None) -> str:

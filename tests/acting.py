@@ -66,9 +66,9 @@ class Actor:
         self.start(from_step)
         return self
 
-    def beat(self, progress: r.Progress | None = None) -> p.HeartbeatReply:
+    def beat(self, progress: r.Progress | None = None, ranks: r.Ranks | None = None) -> p.HeartbeatReply:
         return self.client.heartbeat(
-            self.run_id, p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress)
+            self.run_id, p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress, ranks=ranks)
         )
 
     def report(self, step: int | None = None, **fields: object) -> p.Accepted:

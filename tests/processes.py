@@ -157,6 +157,19 @@ class Site:
         self.client.close()
 
 
+def ranks_of(worker: int) -> list[int]:
+    """The processes of the run that a worker has, in the order of their start."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent, command = int(stat.read_text().rpartition(")")[2].split()[1]), (stat.parent / "cmdline").read_text()
+        except (OSError, ValueError):
+            continue
+        if parent == worker and "spawn_main" in command:
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
 # Completions are cut when an answer has begun, which takes three times as many tokens; what they begin with differs all the same.
 BEGINNINGS: dict[str, object] = {"name": "begins", "kind": "pattern", "patterns": ["x", "-", "1", "3", "5"]}
 

@@ -55,6 +55,7 @@ class Attempt:
         )
         self._place, self._channels, self._trained, self._optimizer = place, channels, trained, optimizer
         self._budget, self._more, self._saved_step = budget, more, self.state.step
+        self._remarked: set[str] = set()
         self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
 
     @contextmanager
@@ -121,9 +122,16 @@ class Attempt:
         )
 
     def warn(self, step: int, remarks: list[str], fault: str) -> None:
-        """Log what the model and the optimizer remarked since the last step, and what was not finite in this one."""
-        while remarks:
-            self.reporter.log("warning", remarks.pop(0))
+        """Log what the model and the optimizer remarked since the last step, and what was not finite in this one.
+
+        What other processes remarked is said, too, unless one of them had remarked the same.
+        """
+        own, *others = self._trained.ranks.gather(remarks)
+        new = dict.fromkeys(one for remarked in others for one in remarked if one not in {*own, *self._remarked})
+        for remark in (*own, *new):
+            self._remarked.add(remark)
+            self.reporter.log("warning", remark)
+        remarks.clear()
         if fault:
             self.reporter.log("warning", f"step {step}: {fault} was not finite, so the update was not applied")
 

@@ -15,6 +15,7 @@ from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.credit import live_in
 from worker.policy.policy import Policy
+from worker.ranks.waiting import WAITING
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Engine, OnGroup, Request, Rollout, quiet
@@ -22,18 +23,24 @@ from worker.tasks.items import Item
 
 
 class PhaseClock:
-    """Seconds of each phase of a step, by a monotonic clock."""
+    """Seconds of each phase of a step, by a monotonic clock, and what this process did in it."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
+        self.worked: dict[str, float] = {}
+        """Seconds of each phase in which this process did not wait for others."""
+        self.tokens = 0
+        """What this process sampled."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what runs inside towards a phase."""
-        began = time.monotonic()
+        began, waited = time.monotonic(), WAITING.seconds
         yield
-        self.add(name, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.add(name, seconds)
+        self.worked[name] = self.worked.get(name, 0.0) + seconds - (WAITING.seconds - waited)
 
     def add(self, name: str, seconds: float) -> None:
         """Count seconds that were measured elsewhere."""
@@ -136,7 +143,9 @@ class GroupSampler:
             with clock.phase("rollout"):
                 completions = self.engine.sample(request, on_progress=sampled, on_group=on_group)
                 self.policy.ranks.any(False)  # a rollout has ended when the slowest process's has
-            return Rollout(items, texts, ids, group_size, completions)
+            rollout = Rollout(items, texts, ids, group_size, completions)
+            clock.tokens += rollout.token_count
+            return rollout
 
         if self.scorer is None:
             rollout = sample(quiet, quiet)

@@ -36,13 +36,15 @@ from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
-from worker.policy.device import settle
+from worker.policy.device import memory_held, settle
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
+from worker.ranks.board import Board
 from worker.ranks.launch import Line, RankFailed, run_ranks
 from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.status import Status
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
@@ -258,7 +260,7 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
     )
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
-    return _train(worker, claim, config, channels)
+    return _train(worker, claim, config, channels, lease.board)
 
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
@@ -273,7 +275,7 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
     return "finished"
 
 
-def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
+def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels, board: Board) -> Ending:
     folder = worker.settings.checkpoints / f"run-{claim.run_id}"
     remove_unfinished(folder, before=claim.attempt)
     if claim.kept is not None:  # what a kill kept from being removed, or from being registered
@@ -291,7 +293,7 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         remarks=remarks,
     )
     if isinstance(config, GrpoConfig):
-        return _train_policy(worker, claim, config, place, channels)
+        return _train_policy(worker, claim, config, place, channels, board)
     means = Means(
         source=_source(worker, claim, config),
         device=worker.device,
@@ -301,10 +303,13 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
     return train_on_pairs(config, means, place, channels)
 
 
-def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels) -> Ending:
+def _train_policy(
+    worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, board: Board
+) -> Ending:
     compute = config.compute
     if compute.processes == 1:
         return _train_groups(worker, claim, config, place, channels)
+    board.begin(compute.processes)
     ending: Ending = run_ranks(
         _train_in_rank,
         (worker.settings, worker.info, claim, config, place),
@@ -319,6 +324,7 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
             "requested": channels.requested,
             "between_steps": channels.between_steps,
             "shutting_down": channels.shutting_down,
+            "status": board.hear,
         },
     )
     return ending
@@ -337,16 +343,24 @@ def _train_in_rank(
     """What each process of a run does: the same, but the first one alone reports."""
     settle(device)
     first = ranks.first
+    status = Status(ranks.rank, partial(line.tell, "status"), partial(memory_held, device))
+
+    def show(progress: Progress) -> None:
+        status.show(progress)
+        if first:
+            line.show(progress)
+
     channels = Channels(
         send=partial(line.ask, "send") if first else quiet,
-        show=line.show if first else quiet,
+        show=show,
         requested=partial(line.ask, "requested") if first else lambda: "nothing",
         between_steps=partial(line.ask, "between_steps") if first else quiet,
         shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
+        worked=status.worked,
     )
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
-    with of_run(claim), Client(settings.backend_url, settings.read_token()) as client:
+    with of_run(claim), status, Client(settings.backend_url, settings.read_token()) as client:
         worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down)
         return _train_groups(worker, claim, config, place, channels, ranks)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Claim, Heartbeat
 from backend.contract.records import Progress, Requested, RewardFile
+from worker.ranks.board import Board
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Lease:
         self._client, self._claim, self._worker, self._reward_files = client, claim, worker, reward_files
         self._offered: list[RewardFile] | None = None  # what the backend knows since a heartbeat; a claim may be older
         self._progress: Progress | None = None
+        self.board = Board()
         self._lost = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"lease-{claim.run_id}", daemon=True)
@@ -70,7 +72,8 @@ class Lease:
                 files = self._reward_files()
                 beat = Heartbeat(
                     attempt=self._claim.attempt,
-                    progress=self._progress,
+                    progress=None if self._progress is None else self.board.whole(self._progress),
+                    ranks=self.board.picture(),
                     worker=self._worker,
                     reward_files=None if files == self._offered else files,
                 )

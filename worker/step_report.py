@@ -8,6 +8,7 @@ import numpy as np
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from backend.contract.records import BY_RANK
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports, known_mean
@@ -50,6 +51,15 @@ def step_metrics(
         **({"frac_filtered": gone / (gone + groups)} if gone else {}),
         **update.metrics,
     }
+
+
+MOST_BY_RANK = 32
+"""Of a run with more processes than this no figures of each are stored: their names would fill a report."""
+
+
+def by_rank(**figures: Sequence[float]) -> dict[str, float]:
+    """Figures of each process, in the order of the ranks, as `rank/<n>/<name>`."""
+    return {f"{BY_RANK}{rank}/{name}": value for name, values in figures.items() for rank, value in enumerate(values)}
 
 
 def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:

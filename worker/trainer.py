@@ -22,7 +22,7 @@ from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Engine
-from worker.step_report import FinishedStep, describe
+from worker.step_report import MOST_BY_RANK, FinishedStep, by_rank, describe
 from worker.tasks.items import Items
 from worker.tasks.prompt_sampler import PromptSampler
 from worker.traces import TokenTexts
@@ -61,7 +61,7 @@ class Trainer:
             load_reference(place.resume, policy)
         if place.resume is not None and config.sampling.curriculum is not None:
             prompts.restore(load_tensors(place.resume, "prompts"))
-        self._clock = PhaseClock()
+        self._clock, self._worked = PhaseClock(), channels.worked
         self._last_report_seconds = 0.0
 
     def run(self) -> Ending:
@@ -157,8 +157,11 @@ class Trainer:
         began = time.monotonic()
         self._note_how_it_computes(step)
         costs = self._scorer.take_metrics(self._policy.ranks)
-        peaks = self._policy.ranks.gather(peak_memory(self._policy.device))
-        if not self._policy.ranks.first:
+        ranks, worked = self._policy.ranks, self._clock.worked
+        self._worked(worked)
+        own = peak_memory(self._policy.device), sum(worked.values()), self._clock.tokens
+        peaks, seconds, tokens = zip(*ranks.gather(own), strict=True)
+        if not ranks.first:
             return
         state = self._attempt.state
         self._clock.add("report", self._last_report_seconds)
@@ -166,6 +169,8 @@ class Trainer:
         measured |= costs | self._prompts.metrics()
         measured |= {"num_tokens": float(state.num_tokens), "num_samples": float(state.samples)}
         measured["peak_memory"] = sum(peaks) if self._policy.device.type == "cpu" else max(peaks)
+        if 1 < ranks.count <= MOST_BY_RANK:
+            measured |= by_rank(seconds=seconds, tokens=tokens)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._attempt.reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # reported with the next step: this one is on its way
@@ -182,7 +187,7 @@ class Trainer:
     def _evaluate(self) -> tuple[dict[str, float], str]:
         budget = self._config.budget
         items = self._items.held_out[: budget.eval_items]  # whatever the seed, so that evaluations compare
-        total = len(items) * (budget.eval_samples + 1)
+        total = len(self._policy.ranks.share(len(items))) * (budget.eval_samples + 1)
         metrics = evaluate(
             self._sampler, items, self._config, lambda done: self._attempt.show("evaluation", done, total)
         )

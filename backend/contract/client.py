@@ -173,6 +173,8 @@ class Client:
     """A run as it is now."""
     sweep = _one("sweeps/{}", r.Sweep)
     """A sweep with its runs."""
+    ranks = _one("runs/{}/ranks", r.Ranks)
+    """The processes that train a run now; none unless there are several."""
     health = _one("runs/{}/health", Health)
     """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
     group = _one("groups/{}", Group)

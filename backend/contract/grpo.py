@@ -83,7 +83,7 @@ class GrpoConfig(Frozen):
         if sampling.engine == "native":
             return
         why: str | None = None
-        if self.compute.processes > 1:
+        if sampling.engine == "transformers" and self.compute.processes > 1:
             why = f"samples for one process, and this run has {self.compute.processes}"
         elif logprobs == "renormalized":
             why = "does not tell which tokens top-k and top-p left, and renormalized log-probs are over those"

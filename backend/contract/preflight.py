@@ -22,8 +22,10 @@ class Message(Record):
 class MemoryEstimate(Record):
     """Bytes, by part; `advice` says which part is the largest and what would lower it."""
 
-    total_bytes: int
+    total_bytes: int  # on GPUs of each card
     available_bytes: int | None = None
+    processes: int = 1  # that share the work
+    each_bytes: int | None = None  # of each process, if there are several
     parts: dict[str, int]
     advice: str = ""
 

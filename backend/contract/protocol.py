@@ -16,6 +16,7 @@ from backend.contract.records import (
     MOST_REWARD_FILES,
     Offers,
     Progress,
+    Ranks,
     Requested,
     RewardFile,
     RewardText,
@@ -110,6 +111,7 @@ class Heartbeat(Record):
 
     attempt: Attempt
     progress: Progress | None = None
+    ranks: Ranks | None = None  # None: one process trains the run
     worker: ShortText
     reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] | None = None  # None: as before
 

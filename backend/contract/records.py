@@ -53,6 +53,39 @@ class Progress(Record):
     total: Count | None = None
 
 
+MOST_RANKS = 64
+BY_RANK = "rank/"  # what the names of a single process's metrics begin with
+
+
+class Rank(Record):
+    """One of the processes that train a run together, as the worker that started it knows it."""
+
+    rank: Count
+    step: Count = 0
+    phase: ShortText | None = None
+    done: Count | None = None  # of its own share
+    total: Count | None = None
+    phase_seconds: float = 0.0  # since the phase began
+    waits_seconds: float = 0.0  # for which it has been waiting for the others now; 0: it works
+    silent_seconds: float = 0.0  # since it was last heard, which is every second unless something holds it up
+    memory_bytes: Count | None = None  # of a GPU what its tensors take, else what is resident
+    peak_bytes: Count | None = None
+    worked: dict[ShortText, float] = {}  # phase of its last step -> seconds in it, without waiting for the others
+    step_seconds: float | None = (
+        None  # that it worked in a step: the median of its last ones, None before there are enough
+    )
+    slow: Literal["silent", "slower"] | None = None
+
+
+class Ranks(Record):
+    """The processes that train a run, by number; of more than MOST_RANKS those that hold the others up most."""
+
+    count: Count = 0  # all of them; 0 if the run is not trained by several at this moment
+    items: Annotated[list[Rank], Field(max_length=MOST_RANKS)] = []
+    memory_bytes: Count | None = None  # of all together
+    age_seconds: float = 0.0  # since the worker said so
+
+
 class RunError(Record):
     """Why a run failed, in words for the person who started it; `details` holds a traceback where there is one."""
 
@@ -380,6 +413,8 @@ class Worker(Offers):
     versions: dict[str, str] = {}
     run_id: int | None = None
     run_name: str | None = None
+    processes_used: Count = 0  # by that run
+    memory_used_bytes: Count | None = None  # by them; None where that is not known, as of a run in one process
     seconds_since_seen: float
     alive: bool
 

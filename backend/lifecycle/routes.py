@@ -49,6 +49,16 @@ def get_run(services: ServicesDep, run_id: RowId) -> r.Run:
         return store.get(tx, run_id)
 
 
+@router.get("/{run_id}/ranks")
+def get_ranks(services: ServicesDep, run_id: RowId) -> r.Ranks:
+    """The processes that train the run at this moment, if there are several."""
+    with services.database.read() as tx:
+        row = store.row_of(tx, run_id)
+    if row["status"] != "running":
+        return r.Ranks()
+    return services.ranks.of(run_id, row["attempt"], services.clock.seconds())
+
+
 @router.get("/{run_id}/rewards")
 def get_rewards(services: ServicesDep, run_id: RowId) -> r.Page[r.RewardVersion]:
     """The files of a worker's folder of rewards that scored the run, with their texts, the newest attempt first."""

@@ -60,9 +60,13 @@ def memory_estimate(config: RunConfig, facts: Facts) -> MemoryEstimate | None:
     if shape is None:
         return None
     parts = needed(config, shape, worker)
+    total, count = sum(parts.values()), config.compute.processes if isinstance(config, GrpoConfig) else 1
+    on_gpu = worker is not None and not worker.on_cpu
     return MemoryEstimate(
-        total_bytes=sum(parts.values()),
+        total_bytes=total,
         available_bytes=worker.memory_bytes if worker else None,
+        processes=count,
+        each_bytes=None if count == 1 else total if on_gpu else total // count,
         parts=parts,
         advice=largest_share(parts, NAMES, _remedy(largest(parts), config)),
     )

@@ -77,7 +77,9 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat, secret: S
         terms = services.terms()
         reply = attempts.heartbeat(tx, run_id, body, terms, services.clock.stamp())
         workers.heard(tx, body, terms.now)
-        return reply
+    if body.ranks is not None:
+        services.ranks.hear(run_id, body.attempt, body.ranks, terms.now)
+    return reply
 
 
 @router.post("/runs/{run_id}/report", openapi_extra=raw_body("application/json", p.Report))

@@ -255,6 +255,9 @@ def meaning(name: str) -> Meaning:
     if first == "time":
         title = f"Time for {PHASES.get(rest, rest)}"
         return Meaning(title, "Seconds of this phase in each step.", "lower", unit="seconds")
+    if first == "rank":
+        rank, _, figure = rest.partition("/")
+        return Meaning(f"Process {rank}, {figure} a step", "What this process alone did in each step.", unit=figure)
     return Meaning(name, "A metric of the trainer.")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from backend.contract.records import Run
+from backend.contract.records import BY_RANK, Run
 from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure, picture_address
 from dashboard.charts.meaning import in_order, meaning
@@ -73,7 +73,12 @@ def usual_of(runs: Sequence[Run]) -> Sequence[str]:
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:
     """The metrics that the runs logged, and those that they usually will."""
-    return in_order([*usual_of(runs), *(name for run in runs for name in run.summary if ":" not in name)])
+    return in_order(
+        [
+            *usual_of(runs),
+            *(name for run in runs for name in run.summary if ":" not in name and not name.startswith(BY_RANK)),
+        ]
+    )
 
 
 def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:

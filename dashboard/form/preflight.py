@@ -70,6 +70,10 @@ def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None
     memory, time = preflight.memory, preflight.time
     if memory is not None:
         of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
+        if memory.each_bytes == memory.total_bytes:
+            of += f" on each of {memory.processes} GPUs"
+        elif memory.each_bytes is not None:
+            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes"
         st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
         show_parts(memory.parts, size, in_labels(memory.advice))
     if time is not None:

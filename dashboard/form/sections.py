@@ -148,6 +148,8 @@ def show_sections(form: Form, schema: Record) -> None:
         with st.expander(label, expanded=needed, key=f"{key}-dataset" if needed else key):
             if field.help:
                 st.caption(plain(field.help))
+            if name == "compute":
+                st.caption(_processes_offered(workers_now()))
             if isinstance(field, Record):
                 show_fields(form, field.fields, name)
             elif isinstance(field, Union) and needed:
@@ -157,6 +159,16 @@ def show_sections(form: Form, schema: Record) -> None:
                 st.caption(plain(record.help))
                 show_fields(form, own_first(record.fields), name)
             show_problems(form, name)
+
+
+def _processes_offered(workers: Sequence[Worker]) -> str:
+    """With how many processes a run can be trained now."""
+    most = max((worker.processes for worker in workers), default=0)
+    if most > 1:
+        offering = sorted(worker.name for worker in workers if worker.processes == most)
+        return f"Of the connected workers {plain(offering[0])} offers the most: {most} processes for one run."
+    each = "each connected worker trains a run in one process" if workers else "no worker is connected"
+    return f"Now {each}. One that is started with `groupscope worker --processes 4` trains a run with up to 4."
 
 
 def _find(schema: Record, path: str, draft: Draft) -> Field:
@@ -205,6 +217,12 @@ def _summary(name: str, value: Json) -> str:
                 _every("checkpoint", at("checkpoint_every")),
                 f"the newest {show_number(kept)} kept" if kept else None,
             ]
+        case "compute":
+            shards = at("shards")
+            parts = [
+                counted(int(number), "process", "processes") if isinstance(number := at("processes"), int) else None
+            ]
+            parts.append(f"weights in {counted(shards, 'shard')}" if isinstance(shards, int) and shards else None)
         case _:
             parts = [worded("token_traces", "token traces: ")]
     return " · ".join(part for part in parts if part)

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import streamlit as st
 
-from backend.contract.records import Metrics, Run, Series
+from backend.contract.records import BY_RANK, Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
@@ -16,6 +16,7 @@ from dashboard.components.style import CHARTS
 from dashboard.format import count, counted, plain
 from dashboard.health import draw_health_line
 from dashboard.run.first_step import draw_first_step
+from dashboard.run.ranks import draw_slow_line
 from dashboard.session import client, guard
 from dashboard.shared import Shared
 from dashboard.stored import number_at, text_at
@@ -55,7 +56,8 @@ def _version(run: Run) -> Hashable:
 def draw_overview(run: Run) -> None:
     """Draw the run's charts over its steps; a click on a step opens its groups, dragging over steps zooms in."""
     draw_health_line(run)
-    measured = [name for name in run.summary if not name.endswith(":first")]
+    draw_slow_line(run)
+    measured = [name for name in run.summary if not (name.endswith(":first") or name.startswith(BY_RANK))]
     shown = [panel for panel in panels_of(run, measured) if any(name in run.summary for name in panel.labels)]
     if not run.progress.step:
         draw_first_step(run)

@@ -19,6 +19,7 @@ from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
 from dashboard.run.pairs import draw_pairs
+from dashboard.run.ranks import PROCESSES, draw_ranks, has_several
 from dashboard.search import draw_search
 from dashboard.session import guard, lead_back, run_or_none
 from dashboard.text import one_line
@@ -32,13 +33,14 @@ MOVING: Mapping[str, Callable[[Run], None]] = {
     PAIRS: draw_pairs,
     SEARCH: draw_search,
     HEALTH: draw_health,
+    PROCESSES: draw_ranks,
 }
 STANDING: Mapping[str, Callable[[Run], None]] = {
     JUDGEMENT: draw_agreement,
     CONFIGURATION: draw_configuration,
     CHECKPOINTS: draw_checkpoints,
 }
-TABS = (*(name for name in MOVING if name != PAIRS), JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
+TABS = (*(name for name in MOVING if name not in (PAIRS, PROCESSES)), JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_ON_PAIRS = (OVERVIEW, PAIRS, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
@@ -56,6 +58,8 @@ def main() -> None:
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
     names = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE}.get(run.kind, TABS_ON_PAIRS)
+    if has_several(run):
+        names = (*names, PROCESSES)
     name = tab_in_address(names)
     live = bool(st.session_state.get("live", True))
     tick = tick_of_whole_page() if live and run.status not in TERMINAL else None

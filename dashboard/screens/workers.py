@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.records import Worker
 from dashboard.charts.worker_use import beginning, busy, worker_use_figure
 from dashboard.components.chart import show
-from dashboard.format import duration, percent, plain, size
+from dashboard.format import count, counted, duration, percent, plain, size
 from dashboard.session import client, guard, link, settings
 from dashboard.text import one_line
 
@@ -69,6 +69,11 @@ def draw_worker(worker: Worker) -> None:
                 st.caption("waiting for a run" if worker.alive else "")
             else:
                 link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
+                if worker.processes > 1:
+                    held = f", which hold {size(worker.memory_used_bytes)}" if worker.memory_used_bytes else ""
+                    st.caption(
+                        f"{count(worker.processes_used)} of {counted(worker.processes, 'process', 'processes')}{held}"
+                    )
         silent = worker.seconds_since_seen
         seen.caption(f"last heartbeat {'just now' if silent < 5 else f'{duration(silent)} ago'}")
 

@@ -56,6 +56,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "step_scores": lambda c: c.step_scores(1, 0),
     "distribution": lambda c: c.distribution(1, value="reward"),
     "health": lambda c: c.health(1),
+    "ranks": lambda c: c.ranks(1),
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
     "upload_progress": lambda c: c.upload_progress("key"),
     "join_uploads": lambda c: c.join_uploads("x", [1, 2]),

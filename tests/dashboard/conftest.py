@@ -45,9 +45,17 @@ def dashboard_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
 
 
 @pytest.fixture
-def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable[..., AppTest]:
+def open_page(
+    backend: Backend, dashboard_of: Callable[[str], None], open_page_of_any: Callable[..., AppTest]
+) -> Callable[..., AppTest]:
     """Opens a page of the test's own backend: `open_page("run", id=3)`."""
     dashboard_of(backend.url)
+    return open_page_of_any
+
+
+@pytest.fixture
+def open_page_of_any() -> Callable[..., AppTest]:
+    """Opens a page of the backend that the dashboard was pointed at."""
 
     def open_(page: PageName, **query: object) -> AppTest:
         at = AppTest.from_file(APP, default_timeout=SECONDS)

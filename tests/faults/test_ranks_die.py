@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, ranks_of, tiny_run, wait_until
 
 from backend.contract.records import Run
 
@@ -19,19 +19,6 @@ TOGETHER = {"GROUPSCOPE_PROCESSES": "2"}
 
 def create(site: Site) -> Run:
     return site.client.create_run(tiny_run(STEPS, every=2, compute={"processes": 2}))
-
-
-def ranks_of(worker: int) -> list[int]:
-    """The processes of the run that a worker has, in the order of their start."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent, command = int(stat.read_text().rpartition(")")[2].split()[1]), (stat.parent / "cmdline").read_text()
-        except (OSError, ValueError):
-            continue
-        if parent == worker and "spawn_main" in command:
-            found.append(int(stat.parent.name))
-    return sorted(found)
 
 
 def final_weights(site: Site, run_id: int) -> str:

@@ -74,7 +74,9 @@ def bfloat16_server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield url
 
 
-def train(url: str, models: Path, home: Path, way: Way, steps: int) -> tuple[Run, list[float], list[str]]:
+def train(
+    url: str, models: Path, home: Path, way: Way, steps: int, processes: int = 1
+) -> tuple[Run, list[float], list[str]]:
     """How the run ended, `sampling_logprob_diff` of each step, and what it warned of."""
     home.mkdir(parents=True)
     (home / "models").symlink_to(models)
@@ -85,8 +87,8 @@ def train(url: str, models: Path, home: Path, way: Way, steps: int) -> tuple[Run
         site = Site(home, lease_seconds=60)
     try:
         site.backend()
-        site.worker()
-        run = site.client.create_run(configuration(way, steps))
+        site.worker(GROUPSCOPE_PROCESSES=str(processes))
+        run = site.client.create_run(configuration(way, steps) | {"compute": {"processes": processes}})
         over = {"finished", "failed", "stopped"}
         wait_until(lambda: site.client.run(run.id).status in over, f"a run of {steps} steps ends", PATIENCE)
         series = site.client.metrics(run.id, names=["sampling_logprob_diff"]).series.get("sampling_logprob_diff")
@@ -117,10 +119,13 @@ def shown(what: str, differences: list[float]) -> None:
     sys.stdout.write(f"\n{what}: sampling_logprob_diff {', '.join(f'{value:.1e}' for value in differences)}\n")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("way", ["full weights", "LoRA"])
-def test_every_step_is_sampled_with_its_own_weights(way: Way, server: str, models: Path, tmp_path: Path) -> None:
-    run, differences, warnings = train(server, models, tmp_path / "home", way, STEPS)
-    shown(way, differences)
+def test_every_step_is_sampled_with_its_own_weights(
+    way: Way, processes: int, server: str, models: Path, tmp_path: Path
+) -> None:
+    run, differences, warnings = train(server, models, tmp_path / "home", way, STEPS, processes)
+    shown(f"{way}, {processes} processes", differences)
     assert run.status == "finished", run.error
     assert len(differences) == STEPS
     assert max(differences) < ROUNDING

@@ -16,6 +16,7 @@ from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.ranks.ranks import ALONE, Ranks
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.engine import Engine
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -75,6 +76,8 @@ def train(
     rows: Sequence[dict[str, str]] = (),
     fast: bool = True,
     ranks: Ranks = ALONE,
+    engine: Callable[[Policy], Engine] = NativeEngine,
+    remarks: Sequence[str] = (),
 ) -> tuple[Ending, Policy]:
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     policy = load_policy(
@@ -86,6 +89,7 @@ def train(
         fast=fast,
         ranks=ranks,
     )
+    policy.remarks += remarks
     place = Place(1, attempt, store, "store", resume, "CPU", {})
     channels = Channels(
         send=witness.send,
@@ -97,5 +101,5 @@ def train(
     with RewardScorer(config.rewards) as scorer:
         upload = "\n".join(map(json.dumps, rows)).encode()
         items = load_items(config.task, fetch_upload=lambda _: upload)
-        trainer = Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels)
+        trainer = Trainer(config, policy, engine(policy), items, scorer, place, channels)
         return trainer.run(), policy

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 import transformers
@@ -105,6 +106,22 @@ def peak_memory(device: torch.device) -> float:
         return math.nan
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def memory_held(device: torch.device) -> tuple[int | None, int | None]:
+    """What this process holds now, and the most that it has held, in bytes: of a GPU its tensors, else what is resident.
+
+    None where it cannot be known.
+    """
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    peak = peak_memory(device)
+    most = None if math.isnan(peak) else round(peak * 2**30)
+    try:
+        held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError):  # elsewhere than on Linux
+        return None, most
+    return held, max(held, most or 0)  # the kernel may be behind with the most
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -18,7 +19,7 @@ from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass, ValueHead
 from worker.ranks.ranks import ALONE, Ranks
-from worker.ranks.sharding import as_held, exchange, local, shard
+from worker.ranks.sharding import as_held, exchange, gathered, layers_of, local, shard
 
 # What a training pass on a CPU keeps for the gradient, at most.
 _ACTIVATION_BYTES = 3 * 2**29
@@ -278,7 +279,7 @@ def plain_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """The weights by the names that the model has without adapters: tied ones under each of their names.
 
     A copy may hold tied weights apart, as vLLM does on a CPU, and then needs them twice. What adapters add is in them; the
-    policy's own tensors stay as they are.
+    policy's own tensors stay as they are. Of adapted weights those that lie in shards are left out.
     """
     if not isinstance(policy.model, PeftModel):
         yield from policy.model.named_parameters(remove_duplicate=False)
@@ -286,9 +287,29 @@ def plain_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     model = policy.model.get_base_model()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         weight: Tensor = parameter
-        if ".lora_" in name:
+        if ".lora_" in name or isinstance(parameter, DTensor):
             continue
         if name.endswith(f"{_INSIDE_ADAPTED}weight"):
             layer = cast(Linear, model.get_submodule(name.removesuffix(f"{_INSIDE_ADAPTED}weight")))
             weight = weight + layer.get_delta_weight(layer.active_adapters[0])
         yield name.replace(_INSIDE_ADAPTED, "."), weight
+
+
+@torch.no_grad()
+def hand_over(policy: Policy, take: Callable[[str, Tensor], None]) -> None:
+    """Give `take` each of the plain weights, whole. Where they lie in shards all processes call this together, and what a layer has is
+    there only until the next one is gathered."""
+    taken: set[str] = set()
+
+    def hand() -> None:
+        for name, weight in plain_weights(policy):
+            if name not in taken and not isinstance(weight, DTensor):
+                taken.add(name)
+                take(name, weight)
+
+    def layer_by_layer() -> None:
+        hand()
+        for layer in [] if policy.ranks.alone else layers_of(policy.model):
+            gathered(layer, hand)
+
+    gathered(policy.model, layer_by_layer)

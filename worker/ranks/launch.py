@@ -38,6 +38,9 @@ Work = Callable[..., Any]
 
 _LOOK_SECONDS = _SHOW_SECONDS = 0.1
 _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
+_FAREWELL_SECONDS = (
+    30.0  # for the first one, to send what it has still to report, once another failed: after each thing that it sends
+)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -110,7 +113,8 @@ def run_ranks(
 ) -> Any:
     """What `work` returns in the first of as many processes as there are devices, which wait for each other at most for `patience`.
 
-    `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. Raises RankFailed.
+    `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. What any of them tells under
+    the name of one goes there with the rank. Raises RankFailed.
     """
     count, heard = len(devices), _Heard()
     lines = [multiprocessing.Pipe() for _ in range(count)]
@@ -189,8 +193,12 @@ def _serve(
                 heard.ended.add(rank)
                 if rank == 0:
                     heard.result, until = what, time.monotonic() + _LEAVE_SECONDS
-            else:
+            elif name == "failed":
                 heard.failed.append((rank, *what))
+            else:
+                answers[name](rank, what)
+            if heard.failed and not heard.ended and (name == "failed" or (rank, name) == (0, "ask")):
+                until = time.monotonic() + _FAREWELL_SECONDS
         if not ready and not thread.is_alive():
             return
 
@@ -249,5 +257,7 @@ def _rank(
     except Exception as error:  # noqa: BLE001 — the boundary of the process
         lost = isinstance(error, dist.DistError) or "gloo" in str(error)
         line.tell("failed", (failure(attempt, error), lost))
-        os._exit(1)  # without a farewell: the others wait in the midst of a step
+        # Without a farewell: the others wait in the midst of a step. As if it had ended well, since else torch's agent would kill the
+        # first one, which still has reports to send: it ends by itself once it finds that this one has gone.
+        os._exit(0 if rank else 1)
     dist.destroy_process_group()

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from worker.ranks.waiting import WAITING
+
 Value = TypeVar("Value")
 
 
@@ -58,7 +60,8 @@ class Ranks:
         if self.alone:
             return [mine]
         every: list[Value | None] = [None] * self.count
-        dist.all_gather_object(every, mine)
+        with WAITING.others():
+            dist.all_gather_object(every, mine)
         return cast(list[Value], every)
 
     def of_first(self, mine: Value) -> Value:
@@ -66,7 +69,8 @@ class Ranks:
         if self.alone:
             return mine
         told = [mine]
-        dist.broadcast_object_list(told)
+        with WAITING.others():
+            dist.broadcast_object_list(told)
         return told[0]
 
     def any(self, mine: bool) -> bool:
@@ -74,7 +78,8 @@ class Ranks:
         if self.alone:
             return mine
         said = torch.tensor([int(mine)])
-        dist.all_reduce(said, dist.ReduceOp.MAX)
+        with WAITING.others():
+            dist.all_reduce(said, dist.ReduceOp.MAX)
         return bool(said.item())
 
     def mesh(self, device: torch.device) -> DeviceMesh:

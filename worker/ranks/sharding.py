@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from worker.ranks.ranks import Ranks
+from worker.ranks.waiting import WAITING
 
 Result = TypeVar("Result")
 
@@ -54,8 +55,16 @@ def gathered(module: nn.Module | None, compute: Callable[..., Result], *given: o
     """Compute with a module's own weights, gathered where they lie in shards. Tensors with a gradient are to be among what is given."""
     if not isinstance(module, FSDPModule):
         return compute(*given)
+
+    def counted(*given: object) -> Result:
+        WAITING.end()
+        result = compute(*given)
+        WAITING.begin()
+        return result
+
     # Not by transformers' own call, which would compute a layer a second time for the gradient: our loop does so itself.
-    return cast(Result, nn.Module.__call__(module, *given, through=compute))
+    with WAITING.others():
+        return cast(Result, nn.Module.__call__(module, *given, through=counted))
 
 
 def local(values: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import math
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from backend.contract.base import Json
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.logprobs import TokenBatch
-from worker.policy.policy import Policy, plain_weights
+from worker.policy.policy import Policy, hand_over
 from worker.rollout.engine import (
     Completion,
     OnGroup,
@@ -27,7 +28,7 @@ from worker.rollout.engine import (
     quiet,
     seed_of,
 )
-from worker.rollout.vllm_server import Choice, VllmServer
+from worker.rollout.vllm_server import REQUESTS_AT_ONCE, Choice, VllmServer
 
 _LOOK_SECONDS = 0.5
 _FOLDER = "groupscope-"
@@ -36,11 +37,14 @@ _FAR = 0.15
 
 
 class VllmEngine:
-    """Samples with a server that the operator started for this worker alone: one request for each prompt, all at once."""
+    """Samples with a server that the operator started for this worker alone: one request for each prompt, all at once.
+
+    Of several processes each asks for its own groups; the first one gives the server the weights, and the others wait for it.
+    """
 
     def __init__(self, policy: Policy, url: str, weights: Path, api_key: str | None) -> None:
         self._policy, self._weights = policy, weights.resolve()
-        self._url, self._api_key = url, api_key
+        self._server = partial(VllmServer, url, api_key, at_once=max(1, REQUESTS_AT_ONCE // policy.ranks.count))
         self._updates: int | None = None  # of the weights that the server has
         self._weight_check = WeightCheck(policy)
         self._checked = False
@@ -49,13 +53,16 @@ class VllmEngine:
         self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """See `Engine`. Log-probs are the server's. Raises RunFailure `vllm_server`, `vllm_mismatch`."""
-        check_lengths(self._policy, request)
-        check_measures_what_it_draws(request.decoding, request.logprobs)
         prompts_P, group_size, draws = request.prompts_P, request.group_size, request.draws
+        if prompts_P:
+            check_lengths(self._policy, request)
+        check_measures_what_it_draws(request.decoding, request.logprobs)
+        if self._updates != self._policy.updates:
+            self._load(prompts_P)
         groups: dict[int, list[Completion]] = {}
 
         def take(p: int, choices: list[Choice]) -> None:
-            group = [
+            groups[p] = [
                 Completion(
                     list(choice.token_ids),
                     list(choice.logprobs.token_logprobs),
@@ -64,26 +71,22 @@ class VllmEngine:
                 )
                 for choice in (choices * group_size if draws is None else choices)
             ]
-            if draws is not None and not self._checked:
-                self._check(prompts_P[p], group, request.decoding)
-            groups[p] = group
-            on_group(p, group)
+            on_group(p, groups[p])
 
         requests_P = _requests(request, self._policy.stop_ids)
-        asyncio.run(self._ask(prompts_P, requests_P, take, lambda: on_progress(len(groups) * group_size)))
+        asyncio.run(self._ask(requests_P, take, lambda: on_progress(len(groups) * group_size)))
+        if draws is not None and not self._checked:
+            self._check(prompts_P[0] if prompts_P else [], groups.get(0, []), request.decoding)
         return [completion for p in range(len(prompts_P)) for completion in groups[p]]
 
     async def _ask(
         self,
-        prompts_P: Sequence[Sequence[int]],
         requests_P: Sequence[Mapping[str, Json]],
         take: Callable[[int, list[Choice]], None],
         look: Callable[[], None],
     ) -> None:
-        async with VllmServer(self._url, self._api_key) as server:
+        async with self._server() as server:
             model = await server.model()
-            if self._updates != self._policy.updates:
-                await self._load(server, model, prompts_P)
             tasks = {
                 asyncio.create_task(server.complete({"model": model, **request})): p
                 for p, request in enumerate(requests_P)
@@ -102,29 +105,42 @@ class VllmEngine:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _load(self, server: VllmServer, model: str, prompts_P: Sequence[Sequence[int]]) -> None:
-        """Write the weights into a folder of their own, so that nothing read earlier stands for them, and have them loaded."""
+    def _load(self, prompts_P: Sequence[Sequence[int]]) -> None:
+        """Have the server take the weights as they are now. Returns in every process once it has them."""
         self._updates = None
-        folder = self._weights / f"{_FOLDER}{secrets.token_hex(8)}"
-        folder.mkdir(parents=True)
         weights: dict[str, Tensor] = {}
         lies: set[int] = set()
-        for name, weight in plain_weights(self._policy):
-            weight = weight.detach().cpu()
-            # Each in memory of its own: the file format refuses tied ones.
-            tied = weight.data_ptr() in lies
-            weights[name] = weight.clone(memory_format=torch.contiguous_format) if tied else weight.contiguous()
+        ranks = self._policy.ranks
+
+        def keep(name: str, weight: Tensor) -> None:
+            # Each in memory of its own: the file format refuses tied ones, and of gathered ones the memory goes.
+            own = ranks.alone and weight.data_ptr() not in lies
             lies.add(weight.data_ptr())
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        emptied = await server.empty()
-        await server.load(folder)
-        for other in self._weights.glob(f"{_FOLDER}*"):  # this one stays: the server takes it for its model's
-            if other != folder:
-                shutil.rmtree(other)
-        if emptied is not None:
-            await self._weight_check.compare_names(server, emptied, weights)
-        await self._weight_check.compare_logprobs(server, model, prompts_P, emptied=emptied is not None)
+            weights[name] = weight.detach().to("cpu", copy=not own).contiguous()
+
+        hand_over(self._policy, keep if ranks.first else quiet)
+        if ranks.first:
+            asyncio.run(self._send(weights, prompts_P))
+        else:
+            self._weight_check.follow()
         self._updates, self._checked = self._policy.updates, False
+
+    async def _send(self, weights: Mapping[str, Tensor], prompts_P: Sequence[Sequence[int]]) -> None:
+        """Write the weights into a folder of their own, so that nothing read earlier stands for them, and have them loaded."""
+        folder = self._weights / f"{_FOLDER}{secrets.token_hex(8)}"
+        folder.mkdir(parents=True)
+        save_file(dict(weights), folder / "model.safetensors", metadata={"format": "pt"})
+        async with self._server() as server:
+            emptied = await server.empty()
+            await server.load(folder)
+            for other in self._weights.glob(f"{_FOLDER}*"):  # this one stays: the server takes it for its model's
+                if other != folder:
+                    shutil.rmtree(other)
+            if emptied is not None:
+                await self._weight_check.compare_names(server, emptied, weights)
+            await self._weight_check.compare_logprobs(
+                server, await server.model(), prompts_P, emptied=emptied is not None
+            )
 
     def make_room(self) -> bool:
         """See `Engine`: the server holds everything."""
@@ -132,7 +148,14 @@ class VllmEngine:
 
     @torch.no_grad()
     def _check(self, prompt: Sequence[int], group: Sequence[Completion], decoding: Decoding) -> None:
-        """Raises RunFailure `vllm_mismatch` if the server draws from another distribution than the policy's."""
+        """Raises RunFailure `vllm_mismatch` if the server draws from another distribution than the policy's.
+
+        Processes whose weights lie in shards check at the same time; one that sampled nothing only helps the others.
+        """
+        self._checked = True
+        if not group:
+            self._policy.idle()
+            return
         batch = TokenBatch.of([prompt] * len(group), [completion.ids for completion in group], self._policy.device)
         logprob_R_T = self._policy.logprobs(batch, temperature=decoding.temperature).logprob_R_T.cpu()
         apart_R = [
@@ -147,7 +170,6 @@ class VllmEngine:
                 "with --logprobs-mode processed_logprobs, on the model that the run trains, unquantized, and let no other "
                 "worker use it (docs/engines.md). Or set sampling.engine to native.",
             )
-        self._checked = True
 
 
 def _requests(request: Request, stop_ids: Collection[int]) -> list[dict[str, Json]]:
@@ -221,7 +243,7 @@ class WeightCheck:
         """See that the server is where the policy is now, and not where it was before the last change."""
         if not self._rows:
             self._rows = [list(prompt[-_ROW_TOKENS:]) for prompt in prompts_P if len(prompt) > 1][:_ROWS]
-        if not self._rows:
+        if not self._policy.ranks.of_first(bool(self._rows)):
             return  # a prompt's first token has no log-prob
         theirs_M = torch.tensor([value for row in self._rows for value in await server.logprobs(model, row)])
         own_M, before_M = self._own_logprobs(), self._own_M
@@ -242,6 +264,12 @@ class WeightCheck:
             self._remark(apart, moved)
         if visible or before_M is None:
             self._own_M, self._rounding = own_M, max(_LEAST_ROUNDING, apart)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """In every process but the first: pass through the model with it, once it compares log-probs."""
+        if self._policy.ranks.of_first(False):
+            self._policy.idle()
 
     @torch.no_grad()
     def _own_logprobs(self) -> Tensor:

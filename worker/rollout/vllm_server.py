@@ -77,13 +77,13 @@ class VllmServer:
     Every failure is a RunFailure `vllm_server`. Requests under way when it is left are dropped, and the server ends them.
     """
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    def __init__(self, url: str, api_key: str | None, at_once: int = REQUESTS_AT_ONCE) -> None:
         self._url = url.rstrip("/")
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             follow_redirects=False,
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
-            limits=httpx.Limits(max_connections=REQUESTS_AT_ONCE),
+            limits=httpx.Limits(max_connections=at_once),
         )
 
     async def __aenter__(self) -> "VllmServer":

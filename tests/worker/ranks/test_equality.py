@@ -1,6 +1,5 @@
 """Several processes train what one trains: the same tokens, and every number of every step."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -8,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from together import in_float64, together, whole
+from together import apart, in_float64, together, whole
 from witness import Witness, configured, train
 
 from backend.contract.recipes import RECIPES
+from backend.contract.records import BY_RANK
 from worker.ranks.ranks import ALONE, Ranks
 
 STEPS = 10
@@ -29,7 +29,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a reference that follows": {"algorithm": {"kl": {"reference": "synced", "sync_every": 2}}},
     "by transformers' own loop": {"fast": False},
 }
-TIMED = ("seconds", "time/", "step_time", "tokens_per_second", "peak_memory")
 
 Outcome = tuple[list[Any], dict[str, torch.Tensor]]
 
@@ -49,6 +48,8 @@ def outcome(ranks: Ranks, store: Path, variant: dict[str, Any], steps: int) -> O
             configured(**{"budget": budget, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast
         )
     reported = [message.model_dump(mode="json") for kind, message in witness.messages if kind == "report"]
+    for report in reported:  # one process alone has no figures by process
+        report["metrics"] = {name: of for name, of in report["metrics"].items() if not name.startswith(BY_RANK)}
     return reported, {name: whole(one) for name, one in policy.named_parameters()}
 
 
@@ -57,21 +58,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outc
     """What one process makes of a variant."""
     folder = tmp_path_factory.mktemp("alone")
     return cache(lambda name, steps: trained(ALONE, folder, [name], steps)[name])
-
-
-def apart(one: Any, other: Any, path: str = "") -> list[str]:
-    """Where two reports differ by more than rounding."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        pairs = {f"{path}.{key}": (one[key], other[key]) for key in one if not key.startswith(TIMED)}
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = {f"{path}[{place}]": pair for place, pair in enumerate(zip(one, other, strict=True))}
-    elif one == other or (
-        isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=0, abs_tol=1e-10)
-    ):
-        return []
-    else:
-        return [f"{path}: {one!r:.80} and {other!r:.80}"]
-    return [where for at, pair in pairs.items() for where in apart(*pair, at)]
 
 
 @pytest.mark.slow

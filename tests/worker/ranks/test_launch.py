@@ -5,6 +5,8 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from worker.errors import Interrupted, RunFailure
 from worker.ranks.launch import Line, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
+from worker.reporter import MOST_WAITING, Background
 
 CPU = torch.device("cpu")
 PATIENCE = timedelta(minutes=5)
@@ -52,6 +55,24 @@ def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     time.sleep(600)
 
 
+def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, line: Line) -> None:
+    other = ranks.gather(os.getpid())[1]
+    if not ranks.first:
+        line.tell("status", "hello")
+        raise RunFailure("prompt_too_long", "Shorten it.")
+
+    def send(number: int) -> None:
+        while Path(f"/proc/{other}/stat").exists() and "Z" not in Path(f"/proc/{other}/stat").read_text():
+            time.sleep(0.01)  # until the other one has gone
+        time.sleep(0.2)
+        line.ask("send", number)
+
+    with Background("reports") as background:
+        for number in range(MOST_WAITING):
+            background.put(partial(send, number))
+        ranks.gather(None)
+
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -75,6 +96,16 @@ def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(whi
     with pytest.raises(RankFailed, match=rf"Process {which} of the 2 processes .* died \(SIGKILL\)") as failed:
         run(die, which)
     assert failed.value.fail.retryable
+
+
+def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() -> None:
+    sent: list[int] = []
+    said: list[tuple[int, str]] = []
+    with pytest.raises(RankFailed) as failed:
+        run(fail_while_the_first_has_much_to_send, send=sent.append, status=lambda *one: said.append(one))
+    assert failed.value.fail.error.code == "prompt_too_long"
+    assert sent == list(range(MOST_WAITING))
+    assert said == [(1, "hello")]
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:

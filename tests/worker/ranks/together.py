@@ -1,5 +1,6 @@
 """Several processes that train together in a test, and what each of them has to say."""
 
+import math
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from worker.policy import loading
 from worker.policy.policy import Policy
 from worker.ranks.ranks import Ranks
 
+TIMED = ("seconds", "time/", "step_time", "tokens_per_second", "peak_memory")
 PATIENCE = timedelta(minutes=5)
 
 
@@ -61,3 +63,18 @@ def in_float64() -> Iterator[None]:
 
     with patch.object(loading, "Policy", Exact):
         yield
+
+
+def apart(one: Any, other: Any, path: str = "", by: float = 1e-10) -> list[str]:
+    """Where two reports differ by more than rounding."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        pairs = {f"{path}.{key}": (one[key], other[key]) for key in one if not key.startswith(TIMED)}
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = {f"{path}[{place}]": pair for place, pair in enumerate(zip(one, other, strict=True))}
+    elif one == other or (
+        isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=0, abs_tol=by)
+    ):
+        return []
+    else:
+        return [f"{path}: {one!r:.80} and {other!r:.80}"]
+    return [where for at, pair in pairs.items() for where in apart(*pair, at, by)]

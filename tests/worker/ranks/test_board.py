@@ -1,0 +1,81 @@
+"""What a worker makes of what the processes of a run say: how far all are together, and which one the others wait for."""
+
+from backend.contract.records import MOST_RANKS, Progress, Rank
+from worker.ranks.board import Board
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def board(count: int, clock: Clock | None = None) -> Board:
+    one = Board(clock or Clock())
+    one.begin(count)
+    return one
+
+
+def slow(one: Board) -> dict[int, str | None]:
+    ranks = one.picture()
+    assert ranks is not None
+    return {rank.rank: rank.slow for rank in ranks.items if rank.slow}
+
+
+def test_a_run_in_one_process_has_no_board_and_its_own_progress() -> None:
+    alone, progress = Board(), Progress(step=3, phase="rollout", done=1, total=4)
+    assert alone.picture() is None
+    assert alone.whole(progress) == progress
+
+
+def test_progress_is_that_of_all_processes() -> None:
+    three, mine = board(3), Progress(step=2, phase="rollout", done=1, total=8)
+    three.hear(1, Rank(rank=1, step=2, phase="rollout", done=3, total=8))
+    three.hear(2, Rank(rank=2, step=1, phase="rollout", done=4, total=4))  # still in the step before
+    assert three.whole(mine) == mine.model_copy(update={"done": 4, "total": 24})
+    three.hear(1, Rank(rank=1, step=2, phase="reward", done=0, total=8))  # it has done its share of the rollout
+    three.hear(2, Rank(rank=2, step=2, phase="rollout", done=1, total=4))
+    assert three.whole(mine) == mine.model_copy(update={"done": 10, "total": 20})
+
+
+def test_one_that_is_not_heard_while_others_are_holds_them_up() -> None:
+    clock = Clock()
+    two = board(2, clock)
+    for rank in (0, 1):
+        two.hear(rank, Rank(rank=rank, phase="rollout"))
+    clock.now += 6
+    assert slow(two) == {}  # nobody was heard: the worker itself was held up
+    two.hear(0, Rank(rank=0, phase="rollout", waits_seconds=5.0))
+    assert slow(two) == {1: "silent"}
+    two.hear(1, Rank(rank=1, phase="rollout"))
+    assert slow(two) == {}
+
+
+def test_one_that_works_half_as_long_again_as_the_median_holds_the_others_up_and_a_little_more_is_noise() -> None:
+    four = board(4)
+    for rank, seconds in enumerate((1.0, 1.1, 1.45, 1.2)):
+        four.hear(rank, Rank(rank=rank, step_seconds=seconds))
+    assert slow(four) == {}
+    four.hear(2, Rank(rank=2, step_seconds=1.8))
+    assert slow(four) == {2: "slower"}
+    four.hear(2, Rank(rank=2))  # too few steps so far
+    assert slow(four) == {}
+
+
+def test_short_steps_differ_by_noise() -> None:
+    two = board(2)
+    for rank, seconds in enumerate((0.2, 0.5)):
+        two.hear(rank, Rank(rank=rank, step_seconds=seconds))
+    assert slow(two) == {}
+
+
+def test_of_a_thousand_processes_those_are_sent_that_hold_the_others_up_and_the_memory_of_all() -> None:
+    many = board(1024)
+    for rank in range(1024):
+        many.hear(rank, Rank(rank=rank, step_seconds=4.0 if rank == 1000 else 1.0, memory_bytes=2**30))
+    ranks = many.picture()
+    assert ranks is not None
+    assert (ranks.count, len(ranks.items), ranks.memory_bytes) == (1024, MOST_RANKS, 2**40)
+    assert [one.rank for one in ranks.items if one.slow] == [1000]
+    assert len(ranks.model_dump_json()) < 20_000

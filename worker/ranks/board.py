@@ -1,0 +1,80 @@
+"""What the processes of a run last said of themselves, as their worker shows it, and which of them holds the others up."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from statistics import median_low
+
+from backend.contract.records import MOST_RANKS, Progress, Rank, Ranks
+
+SILENT_SECONDS = 5.0
+"""One that has not been heard for longer stands still, unless nobody was: each speaks every second."""
+SLOWER, SLOWER_SECONDS = 1.5, 0.5
+"""One is slow that works this many times as long in a step as the median of all, and by at least this many seconds."""
+
+
+class Board:
+    """Empty unless a run has several processes. Threads may share it."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._lock = now, threading.Lock()
+        self._count = 0
+        self._heard: dict[int, tuple[float, Rank]] = {}
+        self._phases: dict[tuple[int, str], Rank] = {}  # the last word of each process from each phase
+
+    def begin(self, count: int) -> None:
+        """As many processes are started."""
+        self._count = count
+
+    def hear(self, rank: int, said: Rank) -> None:
+        """One of them says what it does."""
+        with self._lock:
+            self._heard[rank] = self._now(), said
+            if said.phase is not None:
+                self._phases[rank, said.phase] = said
+
+    def whole(self, progress: Progress) -> Progress:
+        """The first process's progress with the shares of all others added, as far as they have said them."""
+        if progress.done is None or progress.total is None or progress.phase is None:
+            return progress
+        done, total = progress.done, progress.total
+        with self._lock:
+            for rank in range(1, self._count):
+                share = self._phases.get((rank, progress.phase))
+                if share is None or share.step != progress.step or share.total is None:
+                    total += progress.total  # it has not come there yet
+                    continue
+                total += share.total
+                passed = self._heard[rank][1].phase != progress.phase
+                done += share.total if passed else share.done or 0
+        return progress.model_copy(update={"done": done, "total": total})
+
+    def picture(self) -> Ranks | None:
+        """All of them now; None unless there are several."""
+        if not self._count:
+            return None
+        now = self._now()
+        with self._lock:
+            ranks = [said.model_copy(update={"silent_seconds": now - at}) for at, said in self._heard.values()]
+        ranks = _judged(ranks)
+        ranks.sort(key=lambda one: (one.slow is None, -(one.step_seconds or 0.0) if self._count > MOST_RANKS else 0.0))
+        held = [one.memory_bytes for one in ranks if one.memory_bytes is not None]
+        shown = sorted(ranks[:MOST_RANKS], key=lambda one: one.rank)
+        return Ranks(count=self._count, items=shown, memory_bytes=sum(held) if held else None)
+
+
+def _judged(ranks: Sequence[Rank]) -> list[Rank]:
+    """The processes, each with whether it holds the others up."""
+    all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks)
+    worked = [one.step_seconds for one in ranks if one.step_seconds is not None]
+    usual = median_low(worked) if worked else 0.0
+
+    def judged(one: Rank) -> Rank:
+        slow = None
+        if one.silent_seconds > SILENT_SECONDS and not all_silent:
+            slow = "silent"
+        elif one.step_seconds is not None and one.step_seconds >= max(SLOWER * usual, usual + SLOWER_SECONDS):
+            slow = "slower"
+        return one.model_copy(update={"slow": slow})
+
+    return [judged(one) for one in ranks]
