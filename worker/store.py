@@ -51,17 +51,17 @@ class Store:
         folder = self.folder / path
         if (bucket := self.bucket) is None:
             return damage(folder, sha256, part=part)
-        with _alone(folder, show):  # one process of this machine fetches it for all
+        with suppress(FileNotFoundError):
+            os.utime(folder)  # before it is looked at: from now on it makes room for nothing
+        for tried in range(_TRIES + 1):
             wrong = damage(folder, sha256, part=part)
-            for _ in range(_TRIES if wrong is not None else 0):
-                try:
+            if wrong is None or tried == _TRIES:
+                break
+            try:
+                with _alone(folder, show):  # one process of this machine fetches it for all
                     _patiently(lambda: self._download(bucket, path, sha256, part, show), show)
-                except Damaged as damaged:
-                    return str(damaged)
-                if (wrong := damage(folder, sha256, part=part)) is None:
-                    break
-            with suppress(FileNotFoundError):
-                os.utime(folder)
+            except Damaged as damaged:
+                return str(damaged)
         return wrong
 
     def has(self, path: str) -> bool:
@@ -165,7 +165,9 @@ class Store:
                 return
             with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
                 if free and folder.stat().st_mtime == used:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    removed = folder.with_name(f".{folder.name}.removed")
+                    os.replace(folder, removed)
+                    shutil.rmtree(removed, ignore_errors=True)
                     over -= sizes[folder]
 
     @contextmanager

@@ -87,7 +87,7 @@ class Uploads:
                 try:
                     if not self._upload(step, saved):
                         return
-                except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever waits gets it
+                except Exception as error:  # noqa: BLE001 — the boundary of a thread: the one that waits gets it
                     self._error = error
                     return
                 with self._changed:
