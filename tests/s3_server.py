@@ -56,6 +56,7 @@ class S3Server:
         with log.open("ab") as sink:
             environment = os.environ | {"TMPDIR": self._scratch}
             self._process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
+        self.running = True
         self._forget = watch(lambda: death_of(self._process, log))
         wait_until(self._answers, "the S3 server answers", 60)
 
@@ -89,6 +90,8 @@ class S3Server:
         return sorted(path.removeprefix(f"{BUCKET}/") for path in found)
 
     def stop(self) -> None:
+        """As a kill or an outage does."""
+        self.running = False
         self._forget()
         self._process.kill()
         self._process.wait()

@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 4
 """Checkpoints that wait on the disk for a bucket that is away; training waits before it writes another one."""
-_HURRIED_SECONDS = 20.0  # for the bucket, where a worker shuts down: less than its supervisor's grace
+HURRIED_SECONDS = 20.0
+"""For the bucket, where a worker shuts down: less than its supervisor's grace."""
 _LOOK_SECONDS = 0.1
 _MIB = 2**20
 
@@ -38,7 +39,8 @@ class Uploads:
         self._bytes = self._total = 0
         self._left = threading.Event()
         self._error: Exception | None = None
-        threading.Thread(target=self._work, name="uploads", daemon=True).start()
+        self.thread = threading.Thread(target=self._work, name="uploads", daemon=True)
+        self.thread.start()
 
     def add(self, step: int, saved: Saved) -> None:
         """Have a checkpoint uploaded after those before it."""
@@ -49,16 +51,21 @@ class Uploads:
             self._changed.notify_all()
 
     def wait(
-        self, show: Callable[[int, int], None], *, most: int = 0, hurried: Callable[[], bool] = lambda: False
+        self,
+        show: Callable[[int, int], None],
+        *,
+        most: int = 0,
+        hurried: Callable[[], bool] = lambda: False,
+        patience: float = HURRIED_SECONDS,
     ) -> bool:
-        """Wait until at most `most` checkpoints wait; once `hurried`, only for a while. Whether it is so.
+        """Wait until at most `most` checkpoints wait; once `hurried`, only for `patience` seconds. Whether it is so.
 
         `show` gets what was uploaded and the total, in MiB, and may raise to end the wait.
         """
         until = float("inf")
         while self._error is None and len(self._waiting) > most:
             if hurried():
-                until = min(until, time.monotonic() + _HURRIED_SECONDS)
+                until = min(until, time.monotonic() + patience)
             if time.monotonic() > until:
                 return False
             show(self._bytes // _MIB, self._total // _MIB)

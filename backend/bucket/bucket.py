@@ -1,6 +1,6 @@
 """An S3-compatible bucket as a store of checkpoints, through pyarrow, which backend and worker have anyway.
 
-    <prefix>/store-id                              tells this store from others
+    <prefix>/store-id/ab12cd34                     tells this store from others
     <prefix>/run-7/pairs.jsonl                     what a run keeps beside its checkpoints
     <prefix>/run-7/step-20-attempt-1/model/…
     <prefix>/run-7/step-20-attempt-1/manifest.json written last and removed first: without it there is no checkpoint
@@ -25,12 +25,13 @@ from pydantic import AfterValidator, Field
 MANIFEST = "manifest.json"
 COPIES = "bucket"
 """The folder of a home in which a worker keeps what it saved to the bucket, or fetched from it."""
-_ID = "store-id"
+_IDS = "store-id"
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.-]+)*")
 _CHUNK = 16 * 2**20
 _IN_MEMORY = 4 * _CHUNK  # of an upload: pyarrow would take in a whole file that comes faster than the network takes it
 _CONNECT_SECONDS, _SILENCE_SECONDS = 10, 30
-_SETTLE_SECONDS = 1.0
+_SETTLE_SECONDS = 2.0  # times of objects are in whole seconds, and a write is done within another
+_OLD_SECONDS = 3600.0  # of an id beside which no other comes any more, also by a clock that is wrong
 # What says that the same may work later; all else is a refusal, which somebody has to mend.
 _AWAY = re.compile(
     r"NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|HTTP status 5\d\d"
@@ -69,16 +70,19 @@ class Bucket:
     def name(self) -> str:
         """The store's name: its address and a random id that lies in it, since two servers may have buckets of one name.
 
-        Made by the first worker. Of two that come at the same moment one id stands after a moment.
+        Of workers that are the first at the same moment each leaves an id, and the oldest one counts, once no other comes.
         """
-        try:
-            label = self.read(_ID)
-        except FileNotFoundError:
-            with self._open(_ID, write=True) as sink:
-                sink.write(secrets.token_hex(4).encode())
-            time.sleep(_SETTLE_SECONDS)
-            label = self.read(_ID)
-        return f"{self.address}#{label.decode().strip()}"
+        seen = None
+        while True:
+            found = sorted((one.mtime_ns, one.path) for one in self._files(_IDS))
+            if not found:
+                with self._open(f"{_IDS}/{secrets.token_hex(4)}", write=True) as sink:
+                    sink.write(b"tells this store from others")
+            elif found == seen or time.time() - found[-1][0] / 1e9 > _OLD_SECONDS:
+                return f"{self.address}#{found[0][1].rpartition('/')[2]}"
+            else:
+                seen = found
+                time.sleep(_SETTLE_SECONDS)
 
     def read(self, key: str) -> bytes:
         """A small object."""
@@ -109,11 +113,14 @@ class Bucket:
 
     def keys(self, folder: str) -> list[str]:
         """All keys below a folder."""
-        from pyarrow.fs import FileSelector, FileType
+        return [one.path.removeprefix(self._path("")) for one in self._files(folder)]
 
+    def _files(self, folder: str) -> list[Any]:
         with self._in_words():
+            from pyarrow.fs import FileSelector, FileType
+
             found = _s3().get_file_info(FileSelector(self._path(folder), recursive=True, allow_not_found=True))
-        return [one.path.removeprefix(self._path("")) for one in found if one.type == FileType.File]
+        return [one for one in found if one.type == FileType.File]
 
     def remove(self, folder: str) -> None:
         """Remove all below a folder, manifests first: a checkpoint whose removal is cut short is none."""
