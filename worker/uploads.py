@@ -51,21 +51,16 @@ class Uploads:
             self._changed.notify_all()
 
     def wait(
-        self,
-        show: Callable[[int, int], None],
-        *,
-        most: int = 0,
-        hurried: Callable[[], bool] = lambda: False,
-        patience: float = HURRIED_SECONDS,
+        self, show: Callable[[int, int], None], *, most: int = 0, hurried: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Wait until at most `most` checkpoints wait; once `hurried`, only for `patience` seconds. Whether it is so.
+        """Wait until at most `most` checkpoints wait; once `hurried`, only for a while. Whether it is so.
 
         `show` gets what was uploaded and the total, in MiB, and may raise to end the wait.
         """
         until = float("inf")
         while self._error is None and len(self._waiting) > most:
             if hurried():
-                until = min(until, time.monotonic() + patience)
+                until = min(until, time.monotonic() + HURRIED_SECONDS)
             if time.monotonic() > until:
                 return False
             show(self._bytes // _MIB, self._total // _MIB)

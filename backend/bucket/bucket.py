@@ -41,7 +41,9 @@ _AWAY = re.compile(
 def _address(text: str) -> str:
     address = text.rstrip("/")
     if not _ADDRESS.fullmatch(address) or ".." in address:
-        raise ValueError(f"a bucket is named as s3://bucket/prefix, in letters, digits, dots, - and _ (got {text!r})")
+        # the text itself is not repeated: somebody may have put a key into it
+        text = "a bucket is named as s3://bucket/prefix, in letters, digits, dots, - and _; its key comes from AWS_* in the environment"
+        raise ValueError(text)
     return address
 
 

@@ -3,6 +3,8 @@
 import hashlib
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +13,13 @@ from pathlib import Path
 import pytest
 from acting import GRPO, Actor
 from processes import wait_until
-from pydantic import ValidationError
 from s3_server import S3Server
 from serving import Backend
 
 from backend.bucket import bucket as buckets
 from backend.bucket.bucket import MANIFEST, Bucket, BucketTrouble
 from backend.contract.client import ApiError, Unreachable
+from backend.contract.home import CannotStart, load
 from backend.lifecycle import deletion
 from backend.settings import Settings
 
@@ -75,8 +77,9 @@ def test_a_folder_is_removed_with_all_that_lies_in_it_and_no_other(bucket: Bucke
     "address", ["/checkpoints", "s3://", "s3://UPPER/x", "s3://abc/../x", "s3://key:secret@abc", "s3://abc/a b"]
 )
 def test_an_address_that_is_none_of_a_bucket_is_refused_in_words(address: str) -> None:
-    with pytest.raises(ValidationError, match="a bucket is named as s3://bucket/prefix"):
-        Settings.model_validate({"checkpoints": address})
+    with pytest.raises(CannotStart, match=r"GROUPSCOPE_CHECKPOINTS is wrong: .*s3://bucket/prefix") as caught:
+        load(Settings, checkpoints=address)
+    assert "secret" not in str(caught.value)
 
 
 def test_what_a_bucket_refuses_is_no_outage_and_no_secret_stands_in_the_words(
@@ -90,6 +93,24 @@ def test_what_a_bucket_refuses_is_no_outage_and_no_secret_stands_in_the_words(
     assert not any(
         secret in str(caught.value) for secret in ("another-secret", s3.environment["AWS_SECRET_ACCESS_KEY"])
     )
+
+
+def test_an_object_whose_upload_a_kill_cuts_short_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(64 * 2**20))
+    code = f"""
+import os, signal
+from pathlib import Path
+from backend.bucket.bucket import Bucket
+sent = 0
+def kill(count):
+    global sent
+    sent += count
+    if sent >= 48 * 2**20:
+        os.kill(os.getpid(), signal.SIGKILL)
+Bucket({bucket.address!r}).put("run-1/large", Path({str(tmp_path / "large")!r}), kill)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert bucket.keys("run-1") == []
 
 
 def test_a_model_is_downloaded_out_of_the_bucket(

@@ -262,6 +262,7 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
     here: Store, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
+    monkeypatch.setattr("worker.uploads.HURRIED_SECONDS", 1.0)
     heard = Heard()
     uploads = heard.uploads(here)
     s3.stop()
@@ -270,7 +271,7 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
             uploads.add(step, saved(here, f"run-7/step-{step}-attempt-1"))
         wait_until(lambda: heard.said, "the outage is said")
         shown: list[tuple[int, int]] = []
-        assert not uploads.wait(lambda *what: shown.append(what), hurried=lambda: True, patience=1.0)
+        assert not uploads.wait(lambda *what: shown.append(what), hurried=lambda: True)
         assert shown
         assert heard.registered == []
     finally:
