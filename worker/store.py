@@ -157,18 +157,17 @@ class Store:
         """Remove what was used longest ago from the folder, until it holds no more than it may. What waits to be uploaded stays."""
         if self.bucket is None:
             return
-        found = sorted((folder.stat().st_mtime, folder) for folder in self.folder.glob("run-*/step-*"))
-        sizes = {folder: sum(one.stat().st_size for one in folder.rglob("*")) for _, folder in found}
-        over = sum(sizes.values()) - self.most_bytes
-        for used, folder in found:
+        found = sorted(filter(None, map(_use_and_size, self.folder.glob("run-*/step-*"))))
+        over = sum(size for _, size, _ in found) - self.most_bytes
+        for used, size, folder in found:
             if over <= 0 or time.time() - used < _IN_USE_SECONDS:
                 return
-            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
+            with suppress(FileNotFoundError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
                 if free and folder.stat().st_mtime == used:
                     removed = folder.with_name(f".{folder.name}.removed")
                     os.replace(folder, removed)
                     shutil.rmtree(removed, ignore_errors=True)
-                    over -= sizes[folder]
+                    over -= size
 
     @contextmanager
     def held(self, folder: Path) -> Iterator[None]:
@@ -201,6 +200,14 @@ def _patiently(action: Callable[[], T], show: Show) -> T:
             show("bucket", 0, 0)
             time.sleep(_LOOK_SECONDS)
     raise AssertionError("pauses do not end")
+
+
+def _use_and_size(folder: Path) -> tuple[float, int, Path] | None:
+    """When a copy was used last, and its bytes; None if another worker removes it in this moment."""
+    try:
+        return folder.stat().st_mtime, sum(one.stat().st_size for one in folder.rglob("*")), folder
+    except FileNotFoundError:
+        return None
 
 
 def _is_as(file: Path, described: dict[str, str | int]) -> bool:

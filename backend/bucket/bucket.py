@@ -25,7 +25,7 @@ from pydantic import AfterValidator, Field
 MANIFEST = "manifest.json"
 COPIES = "bucket"
 """The folder of a home in which a worker keeps what it saved to the bucket, or fetched from it."""
-_IDS = "store-id"
+IDS = "store-id"
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.-]+)*")
 _CHUNK = 16 * 2**20
 _IN_MEMORY = 4 * _CHUNK  # of an upload: pyarrow would take in a whole file that comes faster than the network takes it
@@ -76,9 +76,9 @@ class Bucket:
         """
         seen = None
         while True:
-            found = sorted((one.mtime_ns, one.path) for one in self._files(_IDS))
+            found = sorted((one.mtime_ns, one.path) for one in self._files(IDS))
             if not found:
-                with self._open(f"{_IDS}/{secrets.token_hex(4)}", write=True) as sink:
+                with self._open(f"{IDS}/{secrets.token_hex(4)}", write=True) as sink:
                     sink.write(b"tells this store from others")
             elif found == seen or time.time() - found[-1][0] / 1e9 > _OLD_SECONDS:
                 return f"{self.address}#{found[0][1].rpartition('/')[2]}"
@@ -118,10 +118,11 @@ class Bucket:
         return [one.path.removeprefix(self._path("")) for one in self._files(folder)]
 
     def _files(self, folder: str) -> list[Any]:
-        with self._in_words():
-            from pyarrow.fs import FileSelector, FileType
+        client = _s3()
+        from pyarrow.fs import FileSelector, FileType
 
-            found = _s3().get_file_info(FileSelector(self._path(folder), recursive=True, allow_not_found=True))
+        with self._in_words():
+            found = client.get_file_info(FileSelector(self._path(folder), recursive=True, allow_not_found=True))
         return [one for one in found if one.type == FileType.File]
 
     def remove(self, folder: str) -> None:

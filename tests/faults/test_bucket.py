@@ -105,3 +105,19 @@ def test_a_run_trains_on_while_the_bucket_is_away_waits_for_it_at_its_end_and_sa
     source = site.client.create_run({**tiny_run(1), "model": {"source": f"run:{run.id}@8"}})
     site.worker(tmp_path / "two")
     assert site.wait_for_end(source.id).status == "finished"
+
+
+@pytest.mark.long
+def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, tmp_path: Path) -> None:
+    config = tiny_run(8, every=2, compute={"processes": 2})
+    run = site.client.create_run(config)
+    first = site.worker(tmp_path / "one", GROUPSCOPE_PROCESSES="2")
+    wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
+    first.kill()
+    first.wait()
+    site.worker(tmp_path / "two", GROUPSCOPE_PROCESSES="2")
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt) == ("finished", 2)
+    undisturbed = site.client.create_run(config)
+    site.wait_for_end(undisturbed.id)
+    assert trained(site, run.id, 8) == trained(site, undisturbed.id, 8)
