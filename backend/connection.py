@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backend.bucket.bucket import Address
 from backend.contract.client import Client
 from backend.contract.home import DEFAULT, CannotStart, Token, stored_token
 
@@ -20,6 +21,7 @@ class Connection(BaseSettings):
     token: Token | None = Field(None, description="What the backend asks for; else the file `token` in the home.")
     home: Path = Field(DEFAULT, description="The data directory; only the token is read from it.")
     database_url: str | None = Field(None, description="The backend's database, where it is not the file in the home.")
+    checkpoints: Address | None = Field(None, description="The bucket of checkpoints, which the doctor asks.")
 
     def client(self) -> Client:
         """A client for the backend. Raises CannotStart if there is no token to show."""

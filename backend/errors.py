@@ -43,6 +43,12 @@ class ReportConflict(Refusal):
     status, code = 409, "report_conflict"
 
 
+class Unavailable(Refusal):
+    """Something else that the request needs does not answer now."""
+
+    status, code = 503, "unavailable"
+
+
 class Invalid(Refusal):
     """Fields with wrong values; `details` lists them as {field, message}."""
 

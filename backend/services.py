@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
+from backend.bucket.bucket import Bucket
 from backend.clock import Clock, Terms
 from backend.contract.queries import LAST_STEP, PageQuery
 from backend.events import Broadcast
@@ -38,6 +39,11 @@ class Services:
     reserve: Reserve
     ranks: RanksHeard = field(default_factory=RanksHeard)
     conversions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """Where workers keep checkpoints, if it is a bucket."""
+        return None if self.settings.checkpoints is None else Bucket(self.settings.checkpoints)
 
     def terms(self) -> Terms:
         """Lease terms as of now; ask inside the transaction, since getting into one may take a while."""

@@ -7,6 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import URL
 
+from backend.bucket.bucket import Address
 from backend.contract.home import DATABASE, DEFAULT, LISTED, Token
 
 
@@ -20,6 +21,10 @@ class Settings(BaseSettings):
     home: Path = Field(DEFAULT, description="The data directory: database, uploads, checkpoints, traces.")
     database_url: str | None = Field(None, description="Where the records lie; a SQLite file in the home by default.")
     token: Token | None = Field(None, description="What clients must show; made and kept in <home>/token if unset.")
+    checkpoints: Address | None = Field(
+        None,
+        description="The bucket in which workers keep checkpoints, s3://bucket/prefix: for downloads and deletions.",
+    )
     backend_host: str = Field("127.0.0.1", description="The address to listen on; anything but loopback needs a token.")
     backend_port: Annotated[int, Field(ge=0, le=65_535)] = Field(8000, description="The port to listen on.")
     backend_allowed_hosts: Annotated[tuple[str, ...], NoDecode, LISTED] = Field(

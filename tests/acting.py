@@ -80,8 +80,8 @@ class Actor:
         self.seq += 1
         return accepted
 
-    def save(self, step: int, content: str = "") -> p.Accepted:
-        digest = hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
+    def save(self, step: int, content: str = "", *, sha256: str = "") -> p.Accepted:
+        digest = sha256 or hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
         path = f"run-{self.run_id}/step-{step}"
         sent = p.CheckpointReport(
             attempt=self.attempt, step=step, store=self.info.store, path=path, sha256=digest, size_bytes=1

@@ -9,8 +9,12 @@ import drawing  # noqa: F401  # the profiles of property tests
 import httpx
 import pytest
 from failed_list import pytest_addoption, pytest_unconfigure
+from s3_server import BUCKET, S3Server
 from serving import Backend, Backends
 from skips import pytest_sessionfinish, pytest_terminal_summary
+
+from backend.bucket import bucket as buckets
+from backend.bucket.bucket import Bucket
 
 # Hooks: a skip fails in CI, and `make test` says at its end what failed.
 __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"]
@@ -24,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What only a target of its own runs is slow, too, and whatever starts a backend."""
     for item in items:
         alone = any(item.get_closest_marker(target) for target in ("long", "trials", "vllm", "containers"))
-        if alone or not {"start_backend", "shared_backend"}.isdisjoint(getattr(item, "fixturenames", ())):
+        if alone or not {"start_backend", "shared_backend", "s3"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 
@@ -71,3 +75,20 @@ def shared_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend
     """One real backend for a whole module, for tests that leave nothing behind which another could trip over."""
     with Backends(tmp_path_factory.mktemp("shared") / "home") as backends:
         yield backends.start()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server for all tests; each has a prefix of its own."""
+    server = S3Server(tmp_path_factory.mktemp("s3") / "server")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A store in it, which this process reaches, too."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    buckets._s3.cache_clear()
+    return Bucket(f"s3://{BUCKET}/{tmp_path.name}")

@@ -29,7 +29,7 @@ _IMPORTED = {
     "dashboard.server": ("dashboard.server",),
     "worker.main": ("worker.main", "pandas", "pyarrow.pandas_compat", "transformers.models.llama.modeling_llama"),
 }
-_READ_WHEN_RUN = ("GROUPSCOPE_", "TEST_", "KILLED_WHEN", "PYTEST_", "TMPDIR")
+_READ_WHEN_RUN = ("GROUPSCOPE_", "AWS_", "TEST_", "KILLED_WHEN", "PYTEST_", "TMPDIR")
 # The cache of the Hub that every site has: a folder that is there only in a test that makes it.
 HUB = Path(tempfile.gettempdir()) / f"groupscope-hub-of-tests-{os.getpid()}"
 OF_SITES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(HUB / "hub")}  # what every site sets

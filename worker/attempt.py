@@ -84,7 +84,7 @@ class Attempt:
     def _warn_if_short(self, each: int) -> None:
         """Warn in the run's log if the free space holds fewer checkpoints of `each` bytes than are still to be kept at once."""
         left = max(1, self._budget.steps - self._saved_step)
-        most = self._budget.keep.most(left, self._budget.checkpoint_every)
+        most = 1 if self._place.shared else self._budget.keep.most(left, self._budget.checkpoint_every)
         free = shutil.disk_usage(self._place.store.parent).free
         if most * each > free:
             self.reporter.log(
@@ -158,6 +158,7 @@ class Attempt:
         self.show("checkpoint", 0, 1)
         if self._unfinished is not None:
             self.reporter.wait()  # one checkpoint is written at a time
+        self.reporter.wait_for_uploads()
         timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
         folder = self._place.checkpoint(self.state.step)
         write_checkpoint(folder, self._trained, self._optimizer, timed, self._more())

@@ -29,14 +29,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from backend.bucket.bucket import MANIFEST
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.policy.policy import Policy
 from worker.ranks.files import write_tensors
 from worker.ranks.sharding import as_held
 
-_MANIFEST = "manifest.json"
-_NAME = re.compile(r"step-(\d+)-attempt-(\d+)")
+NAME = re.compile(r"step-(\d+)-attempt-(\d+)")
+"""What the folder of a checkpoint is called."""
 _REMOVED = ".step-*.removed"
 _ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes minutes
 _VALUE_HEAD = "value_head."
@@ -104,9 +105,9 @@ def complete_checkpoint(folder: Path) -> Saved:
     partial = _partial(folder)
     try:
         written = [path for path in sorted(partial.rglob("*")) if path.is_file()]
-        files = {str(path.relative_to(partial)): _describe(path) for path in written}
+        files = {str(path.relative_to(partial)): describe(path) for path in written}
         manifest = json.dumps({"files": files}, indent=1).encode()
-        (partial / _MANIFEST).write_bytes(manifest)
+        (partial / MANIFEST).write_bytes(manifest)
         for path in [*partial.rglob("*"), partial]:
             _force_to_disk(path)
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,16 +135,16 @@ def damage(folder: Path, sha256: str | None = None, *, part: str = "") -> str | 
     if not folder.is_dir():
         return "it is gone"
     try:
-        manifest = (folder / _MANIFEST).read_bytes()
+        manifest = (folder / MANIFEST).read_bytes()
         if sha256 is not None and hashlib.sha256(manifest).hexdigest() != sha256:
-            return f"hash of {_MANIFEST} differs"
+            return f"hash of {MANIFEST} differs"
         for name, described in json.loads(manifest)["files"].items():
-            if name.startswith(part) and (found := _describe(folder / name)) != described:
+            if name.startswith(part) and (found := describe(folder / name)) != described:
                 return f"{'hash' if found['size'] == described['size'] else 'size'} of {name} differs"
     except OSError as error:
-        return f"{Path(error.filename or _MANIFEST).name} cannot be read: {error.strerror}"
+        return f"{Path(error.filename or MANIFEST).name} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{_MANIFEST} is not a manifest"
+        return f"{MANIFEST} is not a manifest"
     return None
 
 
@@ -196,7 +197,7 @@ def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, 
     Each gets another name first, so that one whose removal a kill cuts short is not taken for a checkpoint.
     """
     for path in folder.glob("step-*"):
-        named = _NAME.fullmatch(path.name)
+        named = NAME.fullmatch(path.name)
         if named and (int(named[2]), int(named[1])) <= upto and f"{folder.name}/{path.name}" not in kept:
             with suppress(OSError):  # what cannot go now is looked for again beside the next one
                 os.replace(path, path.with_name(f".{path.name}.removed"))
@@ -207,7 +208,7 @@ def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, 
 def remove_unfinished(folder: Path, *, before: int) -> None:
     """Remove what a run's attempts before this one were writing when they ended: nobody completes it any more."""
     for partial in folder.glob(".step-*.partial"):
-        named = _NAME.fullmatch(partial.name.removeprefix(".").removesuffix(".partial"))
+        named = NAME.fullmatch(partial.name.removeprefix(".").removesuffix(".partial"))
         if named and int(named[2]) < before:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -226,7 +227,8 @@ def remove_partial(store: Path) -> None:
                 shutil.rmtree(partial, ignore_errors=True)
 
 
-def _describe(path: Path) -> dict[str, str | int]:
+def describe(path: Path) -> dict[str, str | int]:
+    """A file as the manifest has it."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 

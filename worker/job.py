@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ValidationError
 
+from backend.bucket.bucket import Bucket
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
 from backend.contract.grpo import GrpoConfig
@@ -31,15 +32,15 @@ from backend.contract.protocol import (
 from backend.contract.records import OfferedModel, Progress, RewardFile, RunError
 from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
-from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
+from worker.policy import adapter
 from worker.policy.device import memory_held, settle
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
-from worker.policy.sources import Pretrained, commit_of, pinned, resolve
+from worker.policy.sources import MOST_ADAPTERS, STORED, Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.ranks.board import Board
 from worker.ranks.launch import Line, RankFailed, run_ranks
@@ -53,6 +54,7 @@ from worker.rollout.engines import load_engine
 from worker.sampling_job import run_sample
 from worker.settings import Settings
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
+from worker.store import Show, Store
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 from worker.watch import Asked, Patience, Verdict, Watch
@@ -82,6 +84,7 @@ class Worker:
     end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
     models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
+    show_fetch: Show = quiet  # of the run in hand: what is fetched for it
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
@@ -89,6 +92,13 @@ class Worker:
         """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
         info = self.info.model_copy(update={"reward_files": self.reward_files(), "models": self.models()})
         return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
+
+    @property
+    def store(self) -> Store:
+        """Where the checkpoints lie that it reaches."""
+        settings = self.settings
+        bucket = None if settings.checkpoints is None else Bucket(settings.checkpoints)
+        return Store(settings.store, bucket, settings.checkpoint_copies_bytes)
 
     @property
     def spool_folder(self) -> Path:
@@ -118,7 +128,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_lost=lease.mark_lost,
         cap_bytes=worker.settings.spool_cap_bytes,
         secret=claim.secret,
-        on_taken=partial(_remove_forgotten, worker.settings.checkpoints, claim.run_id),
+        on_taken=partial(_remove_forgotten, worker.store, claim.run_id),
     )
     watch = _watch(worker, claim, lease, spool)
     spent: Spent | None = None
@@ -258,6 +268,8 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
         between_steps=between_steps,
         shutting_down=worker.shutting_down,
     )
+    steps = config.steps if isinstance(config, SampleConfig) else config.budget.steps
+    worker = replace(worker, show_fetch=channels.fetching(steps))
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
     return _train(worker, claim, config, channels, lease.board)
@@ -276,21 +288,22 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
 
 
 def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels, board: Board) -> Ending:
-    folder = worker.settings.checkpoints / f"run-{claim.run_id}"
-    remove_unfinished(folder, before=claim.attempt)
+    store = worker.store
+    store.remove_unfinished(claim.run_id, before=claim.attempt)
     if claim.kept is not None:  # what a kill kept from being removed, or from being registered
-        remove_checkpoints(folder, claim.kept, upto=(claim.attempt, 0))
-    resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
+        store.remove(claim.run_id, claim.kept, upto=(claim.attempt, 0))
+    resume, remarks = _checkpoint_to_resume(store, claim, worker.show_fetch)
     place = Place(
         run_id=claim.run_id,
         attempt=claim.attempt,
-        store=worker.settings.checkpoints,
+        store=store.folder,
         store_name=worker.info.store,
         resume=resume,
         device_name=worker.info.device,
         versions=worker.info.versions,
         model_commit=claim.model_commit,
         remarks=remarks,
+        shared=None if store.bucket is None else store,
     )
     if isinstance(config, GrpoConfig):
         return _train_policy(worker, claim, config, place, channels, board)
@@ -361,7 +374,9 @@ def _train_in_rank(
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), status, Client(settings.backend_url, settings.read_token()) as client:
-        worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down)
+        show = channels.fetching(config.budget.steps)
+        worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down, show_fetch=show)
+        _have_here(claim, place, show)
         return _train_groups(worker, claim, config, place, channels, ranks)
 
 
@@ -392,8 +407,8 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
         config.model.source,
         converted=settings.models,
         root=settings.model_root,
-        checkpoint=None if origin is None else _named_checkpoint(settings.checkpoints, origin),
-        store=settings.checkpoints,
+        checkpoint=None if origin is None else _named_checkpoint(worker, origin),
+        store=settings.store,
     )
 
 
@@ -422,8 +437,7 @@ def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Itera
 
     Raises RunFailure if other files of a person's own would score than in the attempts before.
     """
-    store = worker.settings.checkpoints
-    checkpoints = {source: _named_checkpoint(store, named) for source, named in claim.reward_checkpoints.items()}
+    checkpoints = {source: _named_checkpoint(worker, named) for source, named in claim.reward_checkpoints.items()}
     with (
         reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
         RewardScorer(rewards, resources) as scorer,
@@ -443,35 +457,62 @@ def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Itera
         yield scorer
 
 
-def _named_checkpoint(store: Path, named: CheckpointRef) -> Path:
+def _named_checkpoint(worker: Worker, named: CheckpointRef) -> Path:
     """Where a checkpoint that the configuration names lies. Raises RunFailure if its model is not what was saved."""
-    wrong = damage(store / named.path, named.sha256, part="model/")
+    store = worker.store
+    wrong = store.fetch(named.path, named.sha256, part="model/", show=worker.show_fetch)
+    if wrong is None and store.bucket is not None:
+        wrong = _fetch_bases(store, named.path, worker.show_fetch)
     if wrong is not None:
         text = f"Checkpoint {named.step} of run {named.run_id}, which this run names, is damaged ({wrong}). Name another one."
         raise RunFailure("checkpoint_unreadable", text)
-    return store / named.path
+    return store.folder / named.path
 
 
-def _checkpoint_to_resume(store: Path, claim: Claim) -> tuple[Path | None, list[str]]:
+def _fetch_bases(store: Store, path: str, show: Show) -> str | None:
+    """Have the checkpoints under an adapter, too, which no claim names; what is wrong with one of them."""
+    for _ in range(MOST_ADAPTERS):
+        model = store.folder / path / "model"
+        base = adapter.settings_of(model).get("base_model_name_or_path") if (model / adapter.CONFIG).is_file() else None
+        if not isinstance(base, str) or not STORED.fullmatch(base):
+            break
+        path = base.removesuffix("/model")
+        if (wrong := store.fetch(path, None, part="model/", show=show)) is not None:
+            return f"its base {path}: {wrong}"
+    return None
+
+
+def _checkpoint_to_resume(store: Store, claim: Claim, show: Show = quiet) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of the live history that is whole, and what the run should tell about those that are not.
 
     A checkpoint of no other history is taken, however whole its files may be.
     """
     damaged: list[str] = []
     for checkpoint in [claim.resume, *claim.earlier] if claim.resume else []:
-        folder = store / checkpoint.path
-        wrong = damage(folder, checkpoint.sha256)
+        wrong = store.fetch(checkpoint.path, checkpoint.sha256, show=show)
         if wrong is None:
             went_on = f"the run goes on from step {checkpoint.step}"
-            return folder, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
+            return store.folder / checkpoint.path, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
         damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
     return None, [f"{'; '.join(damaged)}; no checkpoint is whole, so the run begins at step 0"] if damaged else []
 
 
-def _remove_forgotten(store: Path, run_id: int, message: BaseModel, answer: Accepted) -> None:
+def _have_here(claim: Claim, place: Place, show: Show) -> None:
+    """Have the checkpoint that the worker chose on this machine, too, which may be another one. Raises RunFailure."""
+    if (store := place.shared) is None or claim.resume is None:
+        return
+    for one in [claim.resume, *claim.earlier]:
+        if store.folder / one.path != place.resume or store.has(one.path):
+            continue
+        if (wrong := store.fetch(one.path, one.sha256, show=show)) is not None:
+            text = f"Checkpoint {one.step} cannot be used on one of the run's machines: {wrong}. Retry the run."
+            raise RunFailure("checkpoint_unreadable", text)
+
+
+def _remove_forgotten(store: Store, run_id: int, message: BaseModel, answer: Accepted) -> None:
     """Once a checkpoint is registered, the backend has forgotten those that do not stay beside it."""
     if isinstance(message, CheckpointReport) and answer.kept is not None:
-        remove_checkpoints(store / f"run-{run_id}", answer.kept, upto=(message.attempt, message.step))
+        store.remove(run_id, answer.kept, upto=(message.attempt, message.step))
 
 
 def _serve_samples(worker: Worker, lease: Lease) -> None:

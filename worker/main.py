@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from backend.bucket.bucket import Bucket, BucketTrouble
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
@@ -39,9 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings(sys.argv[1:] if arguments is None else arguments)
         make_private(settings.home)
         token = settings.read_token()
-        store = store_name(settings.checkpoints)
+        store = store_name(settings.store)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
+        if settings.checkpoints is not None:
+            store = _name_of(Bucket(settings.checkpoints))
         devices, cards = take_devices(settings.device, settings.processes)
         device = devices[0]
         try:
@@ -81,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             reward_files=lambda: own.files,
             models=lambda: offered.models,
         )
-        remove_partial(settings.checkpoints)
+        remove_partial(settings.store)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             _serve(worker)
@@ -89,6 +92,19 @@ def main(arguments: list[str] | None = None) -> int:
             log.warning("%s: this process is ending", spent)
             process.end()
     return 0
+
+
+def _name_of(bucket: Bucket) -> str:
+    """The store's name, once the bucket answers. Raises CannotStart if it refuses."""
+    while True:
+        try:
+            return bucket.name()
+        except BucketTrouble as trouble:
+            if not trouble.away:
+                text = f"the bucket of GROUPSCOPE_CHECKPOINTS cannot be used: {trouble}; mend its name, or AWS_* in the environment"
+                raise CannotStart(text) from None
+            log.warning("%s; trying again", trouble)
+        time.sleep(_LONGEST_WAIT)
 
 
 def _serve(worker: Worker) -> None:

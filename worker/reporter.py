@@ -18,6 +18,9 @@ from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite
 from worker.report_parts import in_parts
+from worker.store import Show, Store
+from worker.uploads import MOST_WAITING as MOST_UPLOADS
+from worker.uploads import Uploads
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,14 @@ class Channels:
     def load(self, what: str, steps: int) -> None:
         """Say what is loaded now, before the first step. Raises Interrupted if the run or the worker was asked to end."""
         self.show_or_end(Progress(total_steps=steps, phase=f"loading the {what}"))
+
+    def fetching(self, steps: int) -> Show:
+        """Says what is fetched before the first step; raises as `load` does."""
+
+        def show(phase: str, done: int, total: int) -> None:
+            self.show_or_end(Progress(total_steps=steps, phase=phase, done=done, total=total))
+
+        return show
 
     def show_or_end(self, progress: Progress) -> None:
         """Show it where nothing is lost by leaving. Raises Interrupted if the run or the worker was asked to end."""
@@ -71,6 +82,7 @@ class Place:
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
     reward_texts: Sequence[RewardText] = ()  # the files of a person's own that score
+    shared: Store | None = None  # the store, if there is a bucket behind its folder
 
     @property
     def folder(self) -> Path:
@@ -129,8 +141,12 @@ class Background:
 
     def wait(self) -> None:
         """Until all is done. Raises the error of a task."""
-        self._tasks.join()
+        self.join()
         self.check()
+
+    def join(self) -> None:
+        """Until all is done, or was not because of an error."""
+        self._tasks.join()
 
     def check(self) -> None:
         """Raises the error of a task."""
@@ -167,14 +183,38 @@ class Reporter:
         self._interruptible = interruptible
         self._background = Background(f"report-{place.run_id}")
         self._began = time.monotonic() - elapsed
-        self._seq = 0
+        self._seq = self._step = 0
+        self._uploads: Uploads | None = None
 
     def __enter__(self) -> "Reporter":
         self._background.__enter__()
+        if self._place.shared is not None:
+            self._uploads = Uploads(self._place.shared, self._register, self.log)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._background.__exit__(kind, error, at)
+        try:
+            if self._uploads is not None:
+                self._leave(self._uploads, failed=error is not None)
+        finally:
+            self._background.__exit__(kind, error, at)
+
+    def _leave(self, uploads: Uploads, *, failed: bool) -> None:
+        """Wait until the bucket has all checkpoints; for a while only if the worker shuts down, or the run failed."""
+        try:
+            self._background.join()  # it brings the last one
+            whole = uploads.wait(self._show_upload, hurried=lambda: failed or self._channels.shutting_down())
+            if not failed:
+                uploads.check()
+            if not whole:
+                text = "this worker ended before its newest checkpoint was in the bucket: the run goes on from an earlier one"
+                self.log("warning", text)
+        finally:
+            uploads.leave()
+
+    def _show_upload(self, done: int, total: int) -> None:
+        shown = Progress(step=self._step, total_steps=self._total_steps, phase="checkpoint", done=done, total=total)
+        self._channels.show(shown)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -224,25 +264,35 @@ class Reporter:
         self._later(lambda: {"logs": [line]})
 
     def checkpoint(self, step: int, complete: Callable[[], Saved]) -> None:
-        """Register a checkpoint after the reports below it; `complete` makes it whole, in the background."""
+        """Register a checkpoint after the reports below it; `complete` makes it whole, in the background.
 
-        def register() -> None:
-            saved, place = complete(), self._place
-            registered = CheckpointReport(
-                attempt=place.attempt,
-                step=step,
-                store=place.store_name,
-                path=str(saved.folder.relative_to(place.store)),
-                sha256=saved.sha256,
-                size_bytes=saved.size_bytes,
-            )
-            self._channels.send("checkpoint", registered)
+        If there is a bucket, it is registered once it is there.
+        """
+        register = self._register if self._uploads is None else self._uploads.add
+        self._step = step
+        self._background.put(lambda: register(step, complete()))
 
-        self._background.put(register)
+    def _register(self, step: int, saved: Saved) -> None:
+        place = self._place
+        registered = CheckpointReport(
+            attempt=place.attempt,
+            step=step,
+            store=place.store_name,
+            path=str(saved.folder.relative_to(place.store)),
+            sha256=saved.sha256,
+            size_bytes=saved.size_bytes,
+        )
+        self._channels.send("checkpoint", registered)
 
     def wait(self) -> None:
         """Wait until every report has been sent."""
         self._background.wait()
+
+    def wait_for_uploads(self) -> None:
+        """Wait until there is room for one more checkpoint among those that wait for the bucket."""
+        if self._uploads is not None:
+            self._uploads.wait(self._show_upload, most=MOST_UPLOADS - 1)
+            self._uploads.check()
 
     def show(self, step: int, phase: str, done: int, total: int) -> None:
         """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched, if it is interruptible."""
@@ -253,6 +303,8 @@ class Reporter:
     def asked_to_end(self) -> Ending | None:
         """How the run should end at this step boundary, if it should. Raises what went wrong in the background."""
         self._background.check()
+        if self._uploads is not None:
+            self._uploads.check()
         return asked_to_end(self._channels.requested(), self._channels.shutting_down())
 
     def _later(self, contents: Callable[[], dict[str, object]]) -> None:

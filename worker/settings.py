@@ -10,6 +10,7 @@ from typing import IO, Annotated
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from backend.bucket.bucket import COPIES, Address
 from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, stored_token
 from backend.contract.reward import Name, PythonFunction
 
@@ -73,6 +74,12 @@ class Settings(BaseSettings):
         max_length=64,
         description="Judges that rewards may name: JSON, from a name to its endpoint.",
     )
+    checkpoints: Address | None = Field(
+        None, description="The bucket that checkpoints lie in, s3://bucket/prefix; the home by default."
+    )
+    checkpoint_copies_bytes: int = Field(
+        50 * 2**30, ge=0, description="How much of the bucket this worker keeps on its disk, beside what its run needs."
+    )
     vllm_url: AnyHttpUrl | None = Field(None, description="The vLLM server that runs may sample with.")
     vllm_weights: Path | None = Field(
         None, description="The folder through which it gets the weights; both see it under this path."
@@ -88,9 +95,9 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def checkpoints(self) -> Path:
-        """The checkpoint store."""
-        return self.home.resolve() / "checkpoints"
+    def store(self) -> Path:
+        """The folder of checkpoints: the store itself, or copies of what lies in the bucket."""
+        return self.home.resolve() / ("checkpoints" if self.checkpoints is None else COPIES)
 
     @property
     def models(self) -> Path:

@@ -1,19 +1,22 @@
-"""A checkpoint's files, where the backend reaches them: only below `<home>/checkpoints`, whatever a worker wrote."""
+"""A checkpoint's files, where the backend reaches them: below `<home>/checkpoints`, whatever a worker wrote, and in the bucket of its settings."""
 
+import hashlib
 import io
+import json
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fastapi import APIRouter
 from sqlalchemy import RowMapping
 
 from backend.answers import Zip, file
+from backend.bucket.bucket import COPIES, Bucket, BucketTrouble, Damaged
 from backend.checkpoints import store
 from backend.contract import records as r
-from backend.contract.home import store_path
-from backend.errors import Conflict, NotFound
+from backend.contract.home import store_address, store_path
+from backend.errors import Conflict, NotFound, Unavailable
 from backend.runs import store as runs
 from backend.services import RowId, ServicesDep, StepNumber
 
@@ -38,9 +41,11 @@ def model_directory(home: Path, row: RowMapping) -> Path:
     """Where a checkpoint's model lies. Raises Conflict where another machine has it, NotFound where it is gone."""
     place = directory(home, row)
     if place is None:
+        bucket = row["store"].startswith("s3://")
+        advice = "name the bucket in its GROUPSCOPE_CHECKPOINTS, too" if bucket else "copy it from the worker's machine"
         raise Conflict(
             f"Checkpoint {row['step']} of run {row['run_id']} lies in {row['store']}, at {row['path']}, which the backend "
-            "does not reach; copy it from the worker's machine."
+            f"does not reach; {advice}."
         )
     if not (place / MODEL).is_dir():
         raise NotFound(f"The model of checkpoint {row['step']} of run {row['run_id']} is gone from {place}.")
@@ -48,17 +53,52 @@ def model_directory(home: Path, row: RowMapping) -> Path:
 
 
 def archive(folder: Path) -> Iterator[bytes]:
-    """A zip of a folder's own files, made while it is read. Not compressed: weights do not shrink.
-
-    Breaks off where a file is removed meanwhile, so that a part is never taken for the whole.
-    """
-    sink, own = _Sink(), folder.resolve()
+    """A zip of a folder's own files."""
+    own = folder.resolve()
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.resolve().is_relative_to(own)]
+    return _zipped((path.relative_to(folder).as_posix(), _chunks(path)) for path in paths)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def archive_from(bucket: Bucket, row: RowMapping) -> Iterator[bytes]:
+    """A zip of a checkpoint's model in the bucket. Raises NotFound where it is gone or damaged, Unavailable where the bucket is away."""
+    which = f"Checkpoint {row['step']} of run {row['run_id']}"
+    try:
+        files = json.loads(bucket.manifest(row["path"], row["sha256"]))["files"]
+    except Damaged as damaged:
+        raise NotFound(f"{which} cannot be downloaded: {damaged}.") from None
+    except BucketTrouble as trouble:
+        raise Unavailable(f"{which} cannot be downloaded now: {trouble}.") from None
+    model = {name.removeprefix(f"{MODEL}/"): one for name, one in files.items() if name.startswith(f"{MODEL}/")}
+    return _zipped(
+        (name, _as_saved(bucket.chunks(f"{row['path']}/{MODEL}/{name}"), one["sha256"])) for name, one in model.items()
+    )
+
+
+def _as_saved(chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+    if digest.hexdigest() != sha256:
+        raise Damaged("a file in the bucket is not what was saved")
+
+
+def _zipped(members: Iterable[tuple[str, Iterator[bytes]]]) -> Iterator[bytes]:
+    """A zip, made while its members are read. Not compressed: weights do not shrink.
+
+    Breaks off where a member is removed meanwhile, so that a part is never taken for the whole.
+    """
+    sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as zipped:
-        for path in paths:
-            name = path.relative_to(folder).as_posix()
-            with path.open("rb") as file, zipped.open(name, "w", force_zip64=True) as entry:
-                while chunk := file.read(CHUNK):
+        for name, chunks in members:
+            with zipped.open(name, "w", force_zip64=True) as entry:
+                for chunk in chunks:
                     entry.write(chunk)
                     yield sink.taken()
     yield sink.taken()
@@ -86,8 +126,9 @@ class _Sink(io.RawIOBase):
 
 
 def remove(home: Path, run_id: int) -> None:
-    """Delete all that a run has in our own store: its checkpoints, and the pairs that it sampled."""
-    shutil.rmtree(home / FOLDER / f"run-{run_id}", ignore_errors=True)
+    """Delete all that a run has in our own home: its checkpoints, copies of them, and the pairs that it sampled."""
+    for folder in (FOLDER, COPIES):
+        shutil.rmtree(home / folder / f"run-{run_id}", ignore_errors=True)
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}/checkpoints", tags=["checkpoints"])
@@ -110,5 +151,9 @@ def download_model(services: ServicesDep, run_id: RowId, step: StepNumber) -> Zi
         row = store.live_at(tx, run_id, step)
     if row is None:
         raise NotFound(f"Run {run_id} has no checkpoint at step {step}.")
-    model = model_directory(services.settings.home, row)
-    return file(Zip, f"run-{run_id}-step-{step}.zip", archive(model))
+    bucket = services.bucket
+    if bucket is not None and store_address(row["store"]) == bucket.address:
+        zipped = archive_from(bucket, row)
+    else:
+        zipped = archive(model_directory(services.settings.home, row))
+    return file(Zip, f"run-{run_id}-step-{step}.zip", zipped)

@@ -119,9 +119,15 @@ def make_private(home: Path) -> None:
         raise CannotStart(f"the data directory {home} cannot be written: make it yours, or name another with --home")
 
 
+def store_address(name: str) -> str:
+    """Where a store of checkpoints lies, a path or s3://bucket/prefix. A worker names it <address>#<id>, since two machines may use one
+    path for different disks."""
+    return name.rpartition("#")[0] or name  # a path may have this sign, too
+
+
 def store_path(name: str) -> Path:
-    """Where a store of checkpoints lies. A worker names it <path>#<id>, since two machines may use one path for different disks."""
-    return Path(name.rpartition("#")[0] or name)  # a path may have this sign, too
+    """The same as a path."""
+    return Path(store_address(name))
 
 
 def stored_token(home: Path) -> str:

@@ -38,6 +38,8 @@ BETWEEN_STEPS = {
     "probes": "sampling the probes",
     "pairs": "sampling the pairs",
     "checkpoint": "saving",
+    "fetch": "fetching a checkpoint",
+    "bucket": "waiting for the bucket",
 }
 """The other phases that a worker reports, each with its word."""
 

@@ -5,8 +5,10 @@ import time
 
 from sqlalchemy import Connection, Table, delete, func, select, tuple_, update
 
+from backend.bucket.bucket import BucketTrouble
 from backend.checkpoints import files
 from backend.contract import records as r
+from backend.contract.home import store_address
 from backend.errors import Conflict
 from backend.runs import store
 from backend.runs.needs import loads_from
@@ -27,6 +29,8 @@ SLICE_SECONDS = 0.04
 """How long a slice aims to hold the write lock. The backend rests as long after each, which is the others' turn."""
 FIRST_ROWS = 16
 """Rows in the first slice, and the fewest in any: on a busy machine a commit alone may take as long as a slice should."""
+BUCKET_AGAIN_SECONDS = 30.0
+"""Between two attempts to remove a run's checkpoints from a bucket."""
 
 
 def mark(tx: Connection, run_id: int) -> None:
@@ -59,19 +63,24 @@ class Remover:
         self._services = services
         self._run_id = 0
         self._rows: dict[Table, float] = {}
+        self._not_before: dict[int, float] = {}  # runs whose files the bucket did not remove
 
     def advance(self) -> float | None:
         """Remove a slice; for how many seconds to rest then. None: nothing is to be removed."""
+        waiting = [one for one, until in self._not_before.items() if time.monotonic() < until]
         with self._services.database.read() as tx:
-            next_one = select(run.c.id).where(run.c.status == store.DELETED).order_by(run.c.id).limit(1)
-            run_id = tx.execute(next_one).scalar_one_or_none()
-        about_run(run_id)
-        if run_id is None:
+            deleted = select(run.c.id, run.c.store).where(run.c.status == store.DELETED, run.c.id.not_in(waiting))
+            found = tx.execute(deleted.order_by(run.c.id).limit(1)).one_or_none()
+        about_run(None if found is None else found.id)
+        if found is None:
             return None
+        run_id = found.id
         if run_id != self._run_id:
             # the files first: they are most of a run, and they go also where the database finds no room for its own work
             traces.remove(self._services.settings.home, run_id)
             files.remove(self._services.settings.home, run_id)
+            if not self._removed_from_bucket(run_id, found.store):
+                return 0.0
             self._run_id, self._rows = run_id, dict.fromkeys(PARTS, FIRST_ROWS)
         with self._services.database.write() as tx:
             began = time.monotonic()
@@ -84,6 +93,28 @@ class Remover:
         else:
             self._rows[part] = max(FIRST_ROWS, self._rows[part] * min(2.0, SLICE_SECONDS / took))
         return took
+
+    def _removed_from_bucket(self, run_id: int, lies_in: str | None) -> bool:
+        """Whether nothing of a run lies in the bucket any more. As long as it does, the run's rows stay, and say that it is to be removed."""
+        bucket = self._services.bucket
+        if (
+            lies_in is not None
+            and lies_in.startswith("s3://")
+            and (bucket is None or bucket.address != store_address(lies_in))
+        ):
+            log.warning(
+                "its checkpoints stay in %s/run-%d, which GROUPSCOPE_CHECKPOINTS does not name", lies_in, run_id
+            )
+        if bucket is None:
+            return True
+        try:
+            bucket.remove(f"run-{run_id}")
+        except BucketTrouble as trouble:
+            log.warning("its checkpoints are still in the bucket, which is asked again: %s", trouble)
+            self._not_before[run_id] = time.monotonic() + BUCKET_AGAIN_SECONDS
+            return False
+        self._not_before.pop(run_id, None)
+        return True
 
 
 def _removed(tx: Connection, table: Table, run_id: int, rows: int) -> int:

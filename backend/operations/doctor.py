@@ -24,6 +24,7 @@ from typing import Literal
 import httpx
 from packaging.requirements import Requirement
 
+from backend.bucket.bucket import IDS, Bucket, BucketTrouble
 from backend.connection import Connection
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import DATABASE, TOKEN, CannotStart, store_path, stored_token
@@ -73,7 +74,7 @@ class Installation:
 def examine(installation: Installation) -> Iterator[Finding]:
     """Every finding, as soon as it is known."""
     files = () if installation.connection.database_url else (_files, _clock)
-    for check in (_versions, _home, _disk, _database, *files, _limits, _gpu, _backend):
+    for check in (_versions, _home, _disk, _database, *files, _bucket, _limits, _gpu, _backend):
         yield from check(installation)
 
 
@@ -222,6 +223,21 @@ def _whole(folder: Path, sha: str, thorough: bool) -> bool:
         return False
     same = sha256(manifest).hexdigest() == sha
     return same and all(_as_recorded(folder / name, one["size"], one["sha256"], thorough) for name, one in files)
+
+
+def _bucket(installation: Installation) -> Iterator[Finding]:
+    """Whether the bucket of checkpoints answers, if there is one."""
+    if (address := installation.connection.checkpoints) is None:
+        return
+    try:
+        used = Bucket(address).keys(IDS)
+    except BucketTrouble as trouble:
+        advice = "see that its server runs, and mend GROUPSCOPE_CHECKPOINTS or AWS_* in the environment"
+        yield Finding("problem", "bucket", str(trouble), advice)
+    else:
+        yield Finding(
+            "ok" if used else "note", "bucket", f"{address} answers" + ("" if used else "; no worker has used it")
+        )
 
 
 def _clock(installation: Installation) -> Iterator[Finding]:

@@ -104,7 +104,7 @@ def _checkpoints(tx: Connection, alive: Sequence[Worker]) -> Iterator[Candidate]
 
 def _checkpoint(tx: Connection, source: str, title: str, store: str, alive: Sequence[Worker]) -> Candidate:
     reach = [worker for worker in alive if worker.store == store]
-    note = "" if reach else "no worker that is up reaches the folder in which it lies"
+    note = "" if reach else "no worker that is up reaches the store in which it lies"
     return Candidate(source, title, reach, origin_of(tx, source), note)
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.home import store_path
+from backend.contract.home import store_address
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.training import Decoding
 from dashboard.components.address import number_in_address, write
@@ -113,9 +113,11 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     path = "rewards.functions.0.source" if run.kind == "reward_model" else "model.source"
     use = "scores with it" if run.kind == "reward_model" else "starts from it"
     st.caption(f"A configuration with `{path}: run:{run.id}@{checkpoint.step}` {use}.")
-    show_text(f"{store_path(checkpoint.store)}/{checkpoint.path}")
+    show_text(f"{store_address(checkpoint.store)}/{checkpoint.path}")
     st.caption(
-        "This path is on the worker's machine. If the backend runs on another machine, it refuses the download: copy the folder by hand."
+        "It lies in a bucket. A backend whose settings do not name the bucket refuses the download."
+        if checkpoint.store.startswith("s3://")
+        else "This path is on the worker's machine. If the backend runs on another machine, it refuses the download: copy the folder by hand."
     )
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import free_port
 from recorded import finish, queue, train
 from serving import TOKEN, Backend
 from typer.testing import CliRunner, Result
 
+from backend.bucket import bucket as buckets
+from backend.bucket.bucket import Bucket
 from backend.cli import app
 from backend.operations import doctor
 
@@ -272,3 +275,17 @@ def test_the_real_torch_says_what_a_worker_here_would_train_on(installation: Bac
 def test_a_home_that_is_not_there_is_named(installation: Backend, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path / "nowhere"), "--backend", installation.url])
     assert (said.exit_code, "nowhere is not a directory" in said.output) == (1, True)
+
+
+def test_a_bucket_that_does_not_answer_is_named_and_one_that_does_is_well(
+    installation: Backend, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_CHECKPOINTS", bucket.address)
+    said = examined(installation)
+    assert (said.exit_code, f"{bucket.address} answers; no worker has used it" in said.output) == (0, True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    buckets._s3.cache_clear()
+    said = examined(installation)
+    assert said.exit_code == 1
+    assert f"{bucket.address} does not answer" in said.output
+    assert "mend GROUPSCOPE_CHECKPOINTS" in said.output

@@ -60,7 +60,7 @@ def run_with(engine: str, home: Path, **settings: object) -> Wire:
     """Steps large enough that weights which stayed behind would be seen in the log-probs."""
     wire = Wire()
     chosen = Settings.model_validate({"home": home, **settings})
-    info = WorkerInfo(name="one", device="CPU", store=f"{chosen.checkpoints}#1")
+    info = WorkerInfo(name="one", device="CPU", store=f"{chosen.store}#1")
     config = {
         "kind": "grpo",
         "sampling": {"engine": engine, "prompts_per_step": 2, "group_size": 4},

@@ -18,6 +18,7 @@ from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage,
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
 from worker.policy.policy import Policy
+from worker.store import Store
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
 
@@ -146,10 +147,10 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
             "earlier": [CheckpointRef.model_validate(offered[0])],
         }
     )
-    assert job._checkpoint_to_resume(tmp_path, claim) == (tmp_path / "run-7/step-4-attempt-2", [])
+    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (tmp_path / "run-7/step-4-attempt-2", [])
     (tmp_path / "run-7/step-4-attempt-2/state.json").write_text("{}")
     newest = "checkpoint step 4 is damaged (size of state.json differs)"
-    assert job._checkpoint_to_resume(tmp_path, claim) == (
+    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (
         tmp_path / "run-7/step-2-attempt-1",
         [f"{newest}; the run goes on from step 2"],
     )
@@ -157,7 +158,7 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
     flip_a_bit(weights)
     oldest = "checkpoint step 2 is damaged (hash of model/model.safetensors differs)"
     told = f"{newest}; {oldest}; no checkpoint is whole, so the run begins at step 0"
-    assert job._checkpoint_to_resume(tmp_path, claim) == (None, [told])
+    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (None, [told])
 
 
 def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainingState) -> Saved:
@@ -188,7 +189,7 @@ def test_a_run_does_not_start_from_a_checkpoint_of_another_whose_weights_are_dam
     policy = tiny_policy(reference=False)
     state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
     one = worker(tmp_path, wire)
-    folder = one.settings.checkpoints / "run-3" / "step-1-attempt-1"
+    folder = one.settings.store / "run-3" / "step-1-attempt-1"
     saved = save_checkpoint(folder, policy, torch.optim.AdamW(policy.parameters()), state)
     flip_a_bit(folder / "model" / "model.safetensors")
     named = CheckpointRef(run_id=3, step=1, store="s", path="run-3/step-1-attempt-1", sha256=saved.sha256)

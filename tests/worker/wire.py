@@ -72,5 +72,5 @@ def claimed(config: dict[str, object], *, lease_seconds: float = 30) -> Claim:
 
 def worker(home: Path, wire: Wire, shutting_down: Callable[[], bool] = lambda: False, **changes: object) -> Worker:
     settings = Settings.model_validate({"home": home, **changes})
-    info = WorkerInfo(name="one", device="CPU", store=f"{settings.checkpoints}#1")
+    info = WorkerInfo(name="one", device="CPU", store=f"{settings.store}#1")
     return Worker(settings, info, wire, torch.device("cpu"), shutting_down)

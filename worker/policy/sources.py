@@ -24,9 +24,10 @@ SMOLLM2 = "builtin:smollm2-135m-instruct"
 _CONVERTED = SMOLLM2.removeprefix("builtin:")
 
 COMMIT = re.compile("[0-9a-f]{40}")
-_CHECKPOINT = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")  # in a store
+STORED = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")
+"""How an adapter names a base that is a checkpoint: by its place in a store."""
 SHARDS = "model.safetensors.index.json"
-_MOST_ADAPTERS = 8  # on top of each other
+MOST_ADAPTERS = 8  # on top of each other
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _opened(source: str, folder: Path, places: Places, depth: int = 0, *, name: 
         return Pretrained(str(folder), name=name)
     settings = adapter.settings_of(folder)
     named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
-    if not isinstance(named, str) or not isinstance(revision, str | None) or depth == _MOST_ADAPTERS:
+    if not isinstance(named, str) or not isinstance(revision, str | None) or depth == MOST_ADAPTERS:
         raise _unavailable(source, f"the adapter {folder} names no base model that can be used: {named!r:.200}")
     return Pretrained(str(folder), None, _base(source, folder, named, revision, places, depth), name=name)
 
@@ -201,7 +202,7 @@ def _base(source: str, folder: Path, named: str, revision: str | None, places: P
         return resolve(named, converted=places.converted, root=places.root, checkpoint=None, make=places.make)
     if named.startswith("local:"):
         return _opened(source, _below(places.root, named), places, depth + 1, name=named)
-    if places.store is not None and _CHECKPOINT.fullmatch(named):
+    if places.store is not None and STORED.fullmatch(named):
         return _directory(source, places.store / named, named, places, depth)
     own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
     if not named.startswith(("/", ".", "~")):

@@ -68,7 +68,7 @@ def reward_resources(
     """
 
     def load(learned: LearnedReward) -> RewardModel:
-        checkpoint, store = checkpoints.get(learned.source), settings.checkpoints
+        checkpoint, store = checkpoints.get(learned.source), settings.store
         source = resolve(
             learned.source, converted=settings.models, root=settings.model_root, checkpoint=checkpoint, store=store
         )

@@ -138,7 +138,7 @@ def test_a_checkpoint_has_the_size_of_the_model_that_its_run_began_with(backend:
     backend.clock.now += 600
     connect(backend, LOCAL, name="elsewhere")
     away = chosen(backend.client.models(GRPO), f"run:{run.id}@4")
-    assert (away.workers, away.note) == (0, "no worker that is up reaches the folder in which it lies")
+    assert (away.workers, away.note) == (0, "no worker that is up reaches the store in which it lies")
 
 
 @pytest.mark.parametrize(

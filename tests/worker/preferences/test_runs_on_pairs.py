@@ -10,6 +10,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from backend.bucket.bucket import Bucket
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.protocol import CheckpointReport, Report, Start
 from backend.contract.records import Progress
@@ -23,6 +24,7 @@ from worker.preferences.run import PAIRS_FILE, Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardScorer
+from worker.store import Store
 
 Config = RewardModelConfig | DpoConfig
 READ: TypeAdapter[Config] = TypeAdapter(Config)
@@ -89,13 +91,15 @@ def train(
     rows: bytes = b"",
     own: Path | None = None,
     shutting_down: Callable[[], bool] = lambda: False,
+    bucket: Bucket | None = None,
 ) -> Ending:
     torch.set_num_threads(1)
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     means = Means(
         source, torch.device("cpu"), lambda _: rows, lambda rewards: RewardScorer(rewards, RewardResources(own=own))
     )
-    place = Place(1, attempt, store, "store", resume, "CPU", {})
+    shared = None if bucket is None else Store(store, bucket, 2**30)
+    place = Place(1, attempt, store, "store", resume, "CPU", {}, shared=shared)
     channels = Channels(
         send=witness.send,
         show=witness.shown.append,
@@ -141,6 +145,22 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(
     assert [path.name for path in one.glob("reference*")] == asked
     for tensors in (f"model/{weights}.safetensors", *asked):
         assert (one / tensors).read_bytes() == (other / tensors).read_bytes()
+
+
+def test_a_worker_of_another_machine_finds_the_pairs_and_the_checkpoint_in_the_bucket(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    config, straight, first, second = configured("dpo"), Witness(), Witness(kill_at_step=4), Witness()
+    train(config, tmp_path / "straight", straight)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "here", first, bucket=bucket)
+    [*_, newest] = first.checkpoints
+    there = Store(tmp_path / "there", bucket, 2**30)
+    assert there.fetch(newest.path, newest.sha256) is None
+    train(config, there.folder, second, attempt=2, resume=there.folder / newest.path, bucket=bucket)
+    assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
+    one, other = (tmp_path / "straight" / straight.checkpoints[-1].path, there.folder / second.checkpoints[-1].path)
+    assert (one / "model/model.safetensors").read_bytes() == (other / "model/model.safetensors").read_bytes()
 
 
 @KINDS

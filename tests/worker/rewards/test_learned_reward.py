@@ -28,7 +28,7 @@ def model() -> RewardModel:
 
 @pytest.fixture
 def checkpoint(model: RewardModel, tmp_path: Path) -> Path:
-    folder = Settings(home=tmp_path).checkpoints / "run-7" / "step-20-attempt-1"
+    folder = Settings(home=tmp_path).store / "run-7" / "step-20-attempt-1"
     model.save(folder / "model")
     return folder
 

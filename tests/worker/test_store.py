@@ -1,0 +1,312 @@
+"""Checkpoints with a bucket behind their folder, on a real S3 server: what other machines get, and what never counts."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from processes import wait_until
+from s3_server import S3Server
+
+from backend.bucket import bucket as buckets
+from backend.bucket.bucket import MANIFEST, Bucket
+from worker import store as stores
+from worker.checkpoint import Saved, complete_checkpoint, damage
+from worker.errors import Interrupted, RunFailure
+from worker.job import _fetch_bases
+from worker.store import Store
+from worker.uploads import MOST_WAITING, Uploads
+
+PATH = "run-7/step-20-attempt-1"
+FILES = {"model/config.json": b"{}", "model/model.safetensors": b"w" * 300_000, "optimizer.safetensors": b"o" * 100}
+
+
+class Cut(Exception):
+    """Stands for the end of the process."""
+
+
+def saved(store: Store, path: str = PATH, files: dict[str, bytes] = FILES) -> Saved:
+    """A checkpoint in the store's folder alone."""
+    folder = store.folder / path
+    for name, content in files.items():
+        file = folder.with_name(f".{folder.name}.partial") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return complete_checkpoint(folder)
+
+
+def uploaded(store: Store, path: str = PATH, files: dict[str, bytes] = FILES) -> Saved:
+    one = saved(store, path, files)
+    store.upload(one.folder, set(), lambda count: None)
+    return one
+
+
+@pytest.fixture
+def here(bucket: Bucket, tmp_path: Path) -> Store:
+    return Store(tmp_path / "here", bucket, 2**30)
+
+
+@pytest.fixture
+def there(bucket: Bucket, tmp_path: Path) -> Store:
+    """Of another machine."""
+    return Store(tmp_path / "there", bucket, 2**30)
+
+
+def test_a_checkpoint_reaches_another_machine_as_it_was_saved_the_model_alone_first(here: Store, there: Store) -> None:
+    one = uploaded(here)
+    shown: list[tuple[str, int, int]] = []
+    assert there.fetch(PATH, one.sha256, part="model/", show=lambda *what: shown.append(what)) is None
+    assert {phase for phase, _, _ in shown} == {"fetch"}
+    assert not there.has(PATH)
+    assert there.fetch(PATH, one.sha256) is None
+    assert there.has(PATH)
+    assert damage(there.folder / PATH, one.sha256) is None
+    assert {name: (there.folder / PATH / name).read_bytes() for name in FILES} == FILES
+
+
+def test_an_upload_that_is_cut_short_at_any_object_is_no_checkpoint_and_is_cleared_away(
+    here: Store, there: Store
+) -> None:
+    one = saved(here)
+    for objects in range(len(FILES) + 1):
+        left = iter(range(objects))
+
+        def cut(count: int, left: object = left) -> None:
+            if next(left, None) is None:  # type: ignore[call-overload]
+                raise Cut
+
+        with suppress(Cut):
+            here.upload(one.folder, set(), cut)
+            raise AssertionError("the upload was not cut short")
+        if objects < len(FILES):
+            assert there.fetch(PATH, one.sha256) == "it is not in the bucket"
+            here.remove_unfinished(7, before=1)
+            assert here.bucket is not None
+            assert here.bucket.keys("run-7"), "what this attempt writes is not removed"
+            here.remove_unfinished(7, before=2)
+            assert here.bucket.keys("run-7") == []
+
+
+def test_what_was_uploaded_before_an_outage_is_not_uploaded_again(here: Store) -> None:
+    one, done, sizes = saved(here), {"model/model.safetensors"}, list[int]()
+    here.upload(one.folder, done, sizes.append)
+    assert sum(sizes) < 300_000
+    assert done == {*FILES, MANIFEST}
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_what_is_damaged_in_the_bucket_or_missing_there_is_named_and_not_used(
+    here: Store, there: Store, bucket: Bucket, name: str, tmp_path: Path
+) -> None:
+    one = uploaded(here)
+    torn = tmp_path / "torn"
+    torn.write_bytes((one.folder / name).read_bytes()[:-1] + b"x")
+    bucket.put(f"{PATH}/{name}", torn)
+    differs = f"hash of {MANIFEST} in the bucket differs" if name == MANIFEST else f"hash of {name} differs"
+    assert there.fetch(PATH, one.sha256) == differs
+    buckets._s3().delete_file(bucket._path(f"{PATH}/{name}"))
+    wrong = there.fetch(PATH, one.sha256)
+    assert wrong == ("it is not in the bucket" if name == MANIFEST else f"{name} is not in the bucket")
+
+
+def test_a_copy_that_was_damaged_on_this_disk_is_mended_from_the_bucket(here: Store) -> None:
+    one = uploaded(here)
+    (one.folder / "optimizer.safetensors").write_bytes(b"other")
+    assert here.fetch(PATH, one.sha256) is None
+    assert (one.folder / "optimizer.safetensors").read_bytes() == FILES["optimizer.safetensors"]
+
+
+def test_a_manifest_leads_out_of_no_folder(here: Store, there: Store, bucket: Bucket, tmp_path: Path) -> None:
+    one = uploaded(here)
+    manifest = json.loads((one.folder / MANIFEST).read_text())
+    manifest["files"]["../../outside"] = {"size": 2, "sha256": "0"}
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    bucket.put(f"{PATH}/{MANIFEST}", tmp_path / MANIFEST)
+    assert there.fetch(PATH, None) == "manifest.json names the file '../../outside'"
+
+
+def test_a_bucket_that_is_away_is_waited_for_and_a_stop_ends_the_wait(here: Store, there: Store, s3: S3Server) -> None:
+    one = uploaded(here)
+    s3.stop()
+
+    def stopped(phase: str, done: int, total: int) -> None:
+        if phase == "bucket":
+            raise Interrupted
+
+    def back(phase: str, done: int, total: int) -> None:
+        if phase == "bucket" and not s3.running:
+            s3.start()
+
+    try:
+        with pytest.raises(Interrupted):
+            there.fetch(PATH, one.sha256, show=stopped)
+        assert there.fetch(PATH, one.sha256, show=back) is None
+    finally:
+        if not s3.running:
+            s3.start()
+
+
+def test_a_bucket_that_refuses_ends_the_run_in_words(
+    here: Store, there: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = uploaded(here)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    buckets._s3.cache_clear()
+    with pytest.raises(RunFailure, match="ACCESS_DENIED") as caught:
+        there.fetch(PATH, one.sha256)
+    assert caught.value.code == "bucket_refused"
+
+
+def test_what_the_backend_forgot_goes_here_and_in_the_bucket_and_what_waits_to_be_registered_stays(
+    here: Store, bucket: Bucket
+) -> None:
+    kept, gone = "run-7/step-20-attempt-1", ["run-7/step-40-attempt-1", "run-7/step-90-attempt-1"]
+    waiting = "run-7/step-60-attempt-2"
+    for path in (kept, *gone, waiting):
+        uploaded(here, path)
+    here.remove(7, [kept], upto=(2, 40))
+    assert {"/".join(key.split("/")[:2]) for key in bucket.keys("run-7")} == {kept, waiting}
+    assert sorted(f"run-7/{folder.name}" for folder in (here.folder / "run-7").iterdir()) == sorted([kept, waiting])
+
+
+def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(here: Store, s3: S3Server) -> None:
+    for step in (20, 40, 60):
+        uploaded(here, f"run-7/step-{step}-attempt-1")
+    s3.stop()
+    here.remove(7, ["run-7/step-40-attempt-1"], upto=(1, 40))
+    s3.start()
+    here.remove(7, ["run-7/step-60-attempt-1"], upto=(1, 60))
+    assert here.bucket is not None
+    assert {key.split("/")[1] for key in here.bucket.keys("run-7")} == {"step-60-attempt-1"}
+
+
+def test_copies_make_room_the_longest_unused_first_but_not_what_is_in_use_or_waits(here: Store) -> None:
+    store = Store(here.folder, here.bucket, most_bytes=650_000)
+    paths = [f"run-7/step-{step}-attempt-1" for step in (1, 2, 3, 4)]
+    now = time.time()
+    for age, path in enumerate(reversed(paths)):
+        saved(store, path)
+        os.utime(store.folder / path, (now - 10_000 - age, now - 10_000 - age))
+    with store.held(store.folder / paths[0]):  # it waits for the bucket, also if another worker of this home looks
+        store.make_room()
+    assert [(store.folder / path).exists() for path in paths] == [True, False, False, True]
+    Store(here.folder, here.bucket).make_room()
+    assert not any((store.folder / path).exists() for path in paths)
+    saved(store, paths[0])
+    Store(here.folder, here.bucket).make_room()
+    assert (store.folder / paths[0]).exists(), "somebody may be reading it"
+
+
+def test_a_checkpoint_is_fetched_once_for_all_processes_of_a_machine(here: Store, there: Store) -> None:
+    one = uploaded(here)
+    folder = there.folder / PATH
+    folder.mkdir(parents=True)
+    other = os.open(folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)  # another process fetches it
+
+    def fetched(phase: str, done: int, total: int) -> None:
+        assert (phase, total) == ("fetch", 0), "nothing is fetched while it waits"
+        if not (folder / MANIFEST).exists():
+            for name in FILES:
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_bytes(FILES[name])
+            (folder / MANIFEST).write_bytes((one.folder / MANIFEST).read_bytes())
+            os.close(other)
+
+    assert there.fetch(PATH, one.sha256, show=fetched) is None
+
+
+def test_the_checkpoints_under_an_adapter_come_with_it(here: Store, there: Store) -> None:
+    base = "run-5/step-1-attempt-1"
+    uploaded(here, base)
+    settings = json.dumps({"base_model_name_or_path": f"{base}/model"}).encode()
+    one = uploaded(here, PATH, {"model/adapter_config.json": settings})
+    assert there.fetch(PATH, one.sha256) is None
+    assert _fetch_bases(there, PATH, lambda *_: None) is None
+    assert (there.folder / base / "model" / "model.safetensors").exists()
+    assert not (there.folder / base / "optimizer.safetensors").exists()
+
+
+def test_what_a_run_keeps_beside_its_checkpoints_is_found_by_the_next_worker(here: Store, there: Store) -> None:
+    pairs = here.folder / "run-7" / "pairs.jsonl"
+    there.find(there.folder / "run-7" / "pairs.jsonl", lambda *_: None)
+    assert not (there.folder / "run-7" / "pairs.jsonl").exists()
+    pairs.parent.mkdir(parents=True)
+    pairs.write_bytes(b"pairs")
+    here.share(pairs, lambda *_: None)
+    there.find(there.folder / "run-7" / "pairs.jsonl", lambda *_: None)
+    assert (there.folder / "run-7" / "pairs.jsonl").read_bytes() == b"pairs"
+
+
+def quick_pauses() -> object:
+    while True:
+        yield 0.1
+
+
+class Heard:
+    """What uploads tell."""
+
+    def __init__(self) -> None:
+        self.registered: list[int] = []
+        self.said: list[str] = []
+
+    def uploads(self, store: Store) -> Uploads:
+        return Uploads(store, lambda step, _: self.registered.append(step), lambda level, text: self.said.append(text))
+
+
+def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order(
+    here: Store, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
+    monkeypatch.setattr("worker.uploads.HURRIED_SECONDS", 1.0)
+    heard = Heard()
+    uploads = heard.uploads(here)
+    s3.stop()
+    try:
+        for step in range(1, MOST_WAITING + 1):
+            uploads.add(step, saved(here, f"run-7/step-{step}-attempt-1"))
+        wait_until(lambda: heard.said, "the outage is said")
+        shown: list[tuple[int, int]] = []
+        assert not uploads.wait(lambda *what: shown.append(what), hurried=lambda: True)
+        assert shown
+        assert heard.registered == []
+    finally:
+        s3.start()
+    assert uploads.wait(lambda *_: None)
+    assert heard.registered == list(range(1, MOST_WAITING + 1))
+    assert len(heard.said) == 2
+    assert "checkpoint 1 is not in the bucket yet" in heard.said[0]
+    assert heard.said[1] == "checkpoint 1 is in the bucket now"
+    uploads.leave()
+
+
+def test_an_upload_that_nobody_waits_for_ends_and_registers_nothing(
+    here: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    uploads = heard.uploads(here)
+    upload: Callable[..., None] = Store.upload
+
+    def leaving(store: Store, *given: object) -> None:
+        uploads.leave()
+        upload(store, *given)
+
+    monkeypatch.setattr(stores.Store, "upload", leaving)
+    uploads.add(1, saved(here))
+    uploads.thread.join(30)
+    assert not uploads.thread.is_alive()
+    assert heard.registered == []
+
+
+def test_a_checkpoint_that_cannot_be_read_any_more_ends_the_run(here: Store) -> None:
+    uploads = Heard().uploads(here)
+    one = saved(here)
+    (one.folder / "optimizer.safetensors").unlink()
+    uploads.add(1, one)
+    assert not uploads.wait(lambda *_: None)
+    with pytest.raises(FileNotFoundError):
+        uploads.check()
