@@ -6,6 +6,7 @@ gc.disable()  # the libraries' hundred thousands of objects stay: looking throug
 
 import argparse
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
+from worker.cluster.cluster import Cluster, need_ray
+from worker.cluster.drivers import OPTION, ParentLine, lead
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
@@ -36,22 +39,44 @@ def main(arguments: list[str] | None = None) -> int:
 
     One that does not answer goes back as it is, after a while or at a second signal.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    cluster = line = None
+    parent = os.getppid()
     with in_words():
-        settings = _settings(sys.argv[1:] if arguments is None else arguments)
+        settings, driver_line = _settings(arguments)
         make_private(settings.home)
         token = settings.read_token()
         store = store_name(settings.checkpoints)
+        if settings.executor == "ray":
+            need_ray()
+            if driver_line is None:
+                write_logs()
+                leader = Process(arguments)
+                leader.listen()
+                return lead([sys.executable, "-m", "worker.main", *arguments], leader)
+            line = ParentLine(driver_line)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
-        devices, cards = take_devices(settings.device, settings.processes)
+        if line is None:
+            devices, cards = take_devices(settings.device, settings.processes)
+        else:
+            cluster = Cluster(settings, name, line.placed)
+            devices, cards = take_devices("cpu", 1)
         device = devices[0]
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
     settle(device)
-    process = Process(sys.argv[1:] if arguments is None else arguments)
-    process.listen()
+    process = Process(arguments, parent=None if line is None else parent)
+    process.listen()  # after Ray, which has a handler of its own for SIGTERM
+    computes_on: tuple[str, int | None] | None = describe(device), memory_bytes(device)
+    if cluster is not None and line is not None:
+        with in_words():
+            computes_on = cluster.describe(process.shutting_down)
+        line.connected()
+    if computes_on is None:
+        return 0
     with (
         lock,
         cards,
@@ -61,8 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         info = WorkerInfo(
             name=name,
-            device=describe(device),
-            memory_bytes=memory_bytes(device),
+            device=computes_on[0],
+            memory_bytes=computes_on[1],
             store=store,
             versions=versions(),
             judges=sorted(settings.judges),
@@ -76,6 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
             client,
             device,
             devices=devices,
+            cluster=cluster,
             shutting_down=process.shutting_down,
             hurried=process.hurried,
             end_process=process.end,
@@ -93,7 +119,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(worker: Worker) -> None:
-    """Claim and run until asked to stop. A backend that is away is waited for. Raises Spent."""
+    """Claim and run until asked to stop; one run alone on a cluster, where another process waits for the next.
+
+    A backend that is away is waited for. Raises Spent.
+    """
     wait, recovered = _IDLE_SECONDS, False
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
@@ -112,6 +141,8 @@ def _serve(worker: Worker) -> None:
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
             run_claim(worker, claim)
+            if worker.cluster is not None:
+                return
             try:
                 give_back_memory()
             except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
@@ -124,17 +155,22 @@ def _serve(worker: Worker) -> None:
                 time.sleep(_TICK)
 
 
-def _settings(arguments: list[str]) -> Settings:
+def _settings(arguments: list[str]) -> tuple[Settings, int | None]:
+    """The settings, and the line to the parent of a process that leads one run on a cluster."""
     parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
     parser.add_argument("--processes", type=int, help="with how many it can train one run (GROUPSCOPE_PROCESSES)")
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
+    parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
+    parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
+    parser.add_argument(OPTION, dest="line", type=int, help=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
+    line = given.pop("line")
     if file := given.pop("token_file"):
         given["token"] = token_in(file)
-    return load(Settings, **given)
+    return load(Settings, **given), line
 
 
 if __name__ == "__main__":
