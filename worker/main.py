@@ -5,6 +5,7 @@ import gc
 gc.disable()  # the libraries' hundred thousands of objects stay: looking through them while they come takes a second
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ from backend.contract.home import CannotStart, in_words, load, make_private, tok
 from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
-from worker.cluster.drivers import OPTION, ParentLine, lead
+from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
@@ -43,18 +44,18 @@ def main(arguments: list[str] | None = None) -> int:
     cluster = line = None
     parent = os.getppid()
     with in_words():
-        settings, driver_line = _settings(arguments)
+        settings, driver = _settings(arguments)
         make_private(settings.home)
         token = settings.read_token()
         store = store_name(settings.checkpoints)
         if settings.executor == "ray":
             need_ray()
-            if driver_line is None:
+            if driver.line is None:
                 write_logs()
                 leader = Process(arguments)
                 leader.listen()
                 return lead([sys.executable, "-m", "worker.main", *arguments], leader)
-            line = ParentLine(driver_line)
+            line = ParentLine(driver.line)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
         if line is None:
@@ -73,10 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
     computes_on: tuple[str, int | None] | None = describe(device), memory_bytes(device)
     if cluster is not None and line is not None:
         with in_words():
-            computes_on = cluster.describe(process.shutting_down)
-        line.connected()
-    if computes_on is None:
-        return 0
+            computes_on = driver.computes_on or cluster.describe(process.shutting_down)
+        if computes_on is None:
+            return 0
+        line.connected(computes_on)
     with (
         lock,
         cards,
@@ -155,8 +156,8 @@ def _serve(worker: Worker) -> None:
                 time.sleep(_TICK)
 
 
-def _settings(arguments: list[str]) -> tuple[Settings, int | None]:
-    """The settings, and the line to the parent of a process that leads one run on a cluster."""
+def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
+    """The settings, and what the parent of a process that leads one run on a cluster gave it: `line` and `computes_on`."""
     parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
@@ -165,12 +166,14 @@ def _settings(arguments: list[str]) -> tuple[Settings, int | None]:
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
     parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
     parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
-    parser.add_argument(OPTION, dest="line", type=int, help=argparse.SUPPRESS)
+    driver = argparse.Namespace()
+    for option, kind in ((LINE, int), (KNOWN, json.loads)):
+        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
-    line = given.pop("line")
+    driver.line, driver.computes_on = given.pop("driver_line"), given.pop("computes_on")
     if file := given.pop("token_file"):
         given["token"] = token_in(file)
-    return load(Settings, **given), line
+    return load(Settings, **given), driver
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
+_CONNECT_SECONDS = 10.0
 _HEAR_SECONDS = 0.5
 _LEAVE_SECONDS = 15.0  # for the others once the first process has ended; Ray Train looks every two seconds
 _PROBE_SECONDS = 300.0  # a node may import torch from a cold disk
@@ -63,13 +65,21 @@ class Cluster:
 
         if settings.device not in (None, "cpu", "cuda"):
             raise CannotStart(f"GROUPSCOPE_DEVICE (--device) is {settings.device}; on a Ray cluster use cpu or cuda.")
+        address = str(settings.ray_address)
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection(
+                (host.strip("[]"), int(port)), _CONNECT_SECONDS
+            ).close()  # Ray would try for minutes
+        except (OSError, OverflowError) as error:
+            raise CannotStart(f"no Ray cluster answers at {address}: {error}. ray start --head starts one") from None
         self._ray, self._settings, self._placed = ray, settings, placed
         self._folder = settings.home.resolve() / "ray" / name  # Ray Train wants one that all nodes see
         try:
-            ray.init(address=settings.ray_address, logging_level=logging.WARNING)
+            ray.init(address=address, logging_level=logging.WARNING)
         except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
             said = str(error).strip() or type(error).__name__
-            raise CannotStart(f"the Ray cluster at {settings.ray_address} cannot be used: {said}") from None
+            raise CannotStart(f"the Ray cluster at {address} cannot be used: {said}") from None
         self.on_gpus = settings.device == "cuda" or (
             settings.device is None and ray.cluster_resources().get("GPU", 0) >= 1
         )

@@ -3,6 +3,7 @@
 Each holds one lease and ends with its run, so a run that hangs ends its own process alone. The parent only keeps one waiting.
 """
 
+import json
 import logging
 import os
 import select
@@ -15,8 +16,11 @@ from worker.process import Process
 
 log = logging.getLogger(__name__)
 
-OPTION = "--driver-line"
-"""Given to a driver alone: the number of the pipe on which it says that it is connected, and which it closes once a run has places."""
+LINE = "--driver-line"
+"""Given to a driver alone: the number of the pipe on which it says what the cluster computes on, and which it closes once a run has places."""
+
+KNOWN = "--computes-on"
+"""Given to a later driver: what an earlier one said."""
 
 _TICK = 0.1
 _PAUSE = 5.0  # seconds before the next one starts after one that failed
@@ -25,20 +29,19 @@ _PAUSE = 5.0  # seconds before the next one starts after one that failed
 class Driver:
     """One of the processes, started at once, in a session of its own: Ctrl-C reaches the parent alone."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], known: str) -> None:
         self._line, theirs = os.pipe()
-        self.process = subprocess.Popen(
-            [*command, OPTION, str(theirs)], pass_fds=[theirs], stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        command = [*command, LINE, str(theirs), *([KNOWN, known] if known else [])]
+        self.process = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, start_new_session=True)
         os.close(theirs)
-        self.connected = False
+        self.said = ""
         self.waits = True
 
     def listen(self) -> None:
         """Hear what it has said so far."""
         while self.waits and select.select([self._line], [], [], 0)[0]:
-            if os.read(self._line, 1):
-                self.connected = True
+            if said := os.read(self._line, 4096):
+                self.said += said.decode()
             else:
                 self.waits = False
                 os.close(self._line)
@@ -49,22 +52,22 @@ def lead(command: Sequence[str], process: Process) -> int:
 
     It is that of the first driver if it could not start: a later one is tried again.
     """
-    drivers, connected, not_before = list[Driver](), False, 0.0
+    drivers, known, not_before = list[Driver](), "", 0.0
     while not process.shutting_down():
         for driver in list(drivers):
+            code = driver.process.poll()
             driver.listen()
-            connected |= driver.connected
-            if (code := driver.process.poll()) is None:
+            known = driver.said or known
+            if code is None:
                 continue
             drivers.remove(driver)
-            driver.listen()
-            if code and not connected:
+            if code and not known:
                 return code
             if code:
                 log.warning("a driver of the Ray cluster (process %d) ended with %d", driver.process.pid, code)
                 not_before = time.monotonic() + _PAUSE
         if not any(driver.waits for driver in drivers) and time.monotonic() >= not_before:
-            drivers.append(Driver(command))
+            drivers.append(Driver(command, known))
         time.sleep(_TICK)
     _end(drivers, process)
     return 0
@@ -86,10 +89,10 @@ class ParentLine:
     def __init__(self, number: int) -> None:
         self._number: int | None = number
 
-    def connected(self) -> None:
-        """Say that it is connected to the cluster."""
+    def connected(self, computes_on: tuple[str, int | None]) -> None:
+        """Say that it is connected to the cluster, and what is computed on there, in words and bytes of memory."""
         if self._number is not None:
-            os.write(self._number, b"+")
+            os.write(self._number, json.dumps(computes_on).encode())
 
     def placed(self) -> None:
         """Say, once, that its run has the places that it needs: another driver may ask for work."""
