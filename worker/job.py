@@ -396,7 +396,7 @@ def _compute_in_rank(
         show=line.show if first else quiet,
         requested=partial(line.ask, "requested") if first else lambda: "nothing",
         between_steps=partial(line.ask, "between_steps") if first else quiet,
-        shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
+        shutting_down=partial(line.lately, "shutting_down") if first else lambda: False,
     )
     if settings.executor == "ray":
         settings = _received(settings, info.store)

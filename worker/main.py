@@ -71,13 +71,13 @@ def main(arguments: list[str] | None = None) -> int:
     settle(device)
     process = Process(arguments, parent=None if line is None else parent)
     process.listen()  # after Ray, which has a handler of its own for SIGTERM
-    computes_on: tuple[str, int | None] | None = describe(device), memory_bytes(device)
-    if cluster is not None and line is not None:
-        with in_words():
-            computes_on = driver.computes_on or cluster.describe(process.shutting_down)
-        if computes_on is None:
-            return 0
-        line.connected(computes_on)
+    with in_words():
+        found = driver.computes_on or (cluster and cluster.describe(process.shutting_down))
+    if cluster is not None and found is None:
+        return 0
+    computes_on, memory = found or (describe(device), memory_bytes(device))
+    if line is not None:
+        line.connected((computes_on, memory))
     with (
         lock,
         cards,
@@ -87,8 +87,8 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         info = WorkerInfo(
             name=name,
-            device=computes_on[0],
-            memory_bytes=computes_on[1],
+            device=computes_on,
+            memory_bytes=memory,
             store=store,
             versions=versions(),
             judges=sorted(settings.judges),

@@ -19,7 +19,7 @@ class Process:
     """This process, as signals and a watch see it."""
 
     def __init__(self, arguments: Sequence[str], *, parent: int | None = None) -> None:
-        """`parent`: the process that replaces it, and without which it is to end."""
+        """`parent`: the process that starts another in its place, and without which it is to end."""
         self._arguments, self._parent = arguments, parent
         self._asked = list[int]()  # the signals, of which each thread may find some
         self._pipe: tuple[int, int] | None = None
@@ -54,11 +54,11 @@ class Process:
         """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end."""
         _kill_children()
         if not self.shutting_down():
-            log.warning("%s with a clean process", "starting again" if self._parent is None else "the next run starts")
+            log.warning("starting again with a clean process")
         if self.shutting_down():  # perhaps only now
             os._exit(0)
         if self._parent is not None:
-            os._exit(1)
+            os._exit(1)  # the parent starts another
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 
