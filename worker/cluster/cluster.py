@@ -227,7 +227,9 @@ def _describe(on_gpu: bool) -> tuple[str, int | None]:
 
 def _no_fault(error: BaseException) -> str | None:
     """What ended a job without any fault of the run's, if it did: such an end does not count as a failure."""
-    if type(error).__name__ == "PreemptionError":
+    deaths = getattr(error, "worker_failures", {}).values()
+    preempted = any(getattr(getattr(one, "health_check_failure", one), "preempted", False) for one in deaths)
+    if preempted or type(error).__name__ == "PreemptionError":
         return "a node of the Ray cluster is taken away"
     if type(getattr(error, "controller_failure", None)).__name__ == "WorkerGroupStartupTimeoutError":
         return "other runs took the places on the Ray cluster"

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,7 +208,12 @@ def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -
 
     waited = Exception()
     waited.controller_failure = WorkerGroupStartupTimeoutError()  # type: ignore[attr-defined]
+    died, by_ray, by_itself = Exception(), Failed(), Failed()
+    died.health_check_failure = SimpleNamespace(preempted=True)  # type: ignore[attr-defined]
+    by_ray.worker_failures, by_itself.worker_failures = {0: Exception(), 1: died}, {0: Exception()}
     assert "taken away" in (cluster._no_fault(PreemptionError()) or "")
+    assert "taken away" in (cluster._no_fault(by_ray) or "")
+    assert cluster._no_fault(by_itself) is None
     assert "took the places" in (cluster._no_fault(waited) or "")
     assert cluster._no_fault(Exception()) is None
     assert Interrupted().ending == "released"
