@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
-from backend.contract.protocol import WorkerInfo
+from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
@@ -30,7 +30,6 @@ from worker.spool import Recovery
 
 log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 0.5
 _TICK = 0.1
 _LONGEST_WAIT = 5.0
 
@@ -124,7 +123,7 @@ def _serve(worker: Worker) -> None:
 
     A backend that is away is waited for. Raises Spent.
     """
-    wait, recovered = _IDLE_SECONDS, False
+    wait, recovered = ASK_AGAIN_SECONDS, False
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
@@ -132,8 +131,8 @@ def _serve(worker: Worker) -> None:
             if not recovered:
                 recovery.advance()
                 recovered = True
-            claim = worker.ask()
-            wait = _IDLE_SECONDS
+            reply = worker.ask()
+            claim, wait = reply.claim, reply.ask_again_seconds
         except Unreachable as error:
             log.warning("%s", error)
             claim, wait = None, min(_LONGEST_WAIT, wait * 1.5)

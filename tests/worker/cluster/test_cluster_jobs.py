@@ -160,7 +160,7 @@ def test_nothing_is_asked_of_the_backend_while_the_cluster_is_full(tmp_path: Pat
     wire, place = Wire(), InPlace(tmp_path)
     place.places = 0
     one = worker(tmp_path, wire)  # whose client would not be answered
-    assert type(one)(**{**one.__dict__, "cluster": place}).ask() is None
+    assert type(one)(**{**one.__dict__, "cluster": place}).ask().claim is None
 
 
 def test_without_ray_a_worker_says_what_to_install(
