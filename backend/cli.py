@@ -73,10 +73,20 @@ def backend(
 
 
 @app.command()
-def worker(backend: Backend = None, token_file: TokenFile = None, home: Home = None) -> NoReturn:
+def worker(
+    backend: Backend = None,
+    token_file: TokenFile = None,
+    home: Home = None,
+    executor: Annotated[
+        Literal["local", "ray"] | None, typer.Option(help="Where runs are trained (GROUPSCOPE_EXECUTOR, else local).")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="Where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS).")
+    ] = None,
+) -> NoReturn:
     """Run a worker, on this machine or any other that reaches the backend."""
     _require("worker", "torch")
-    _export(token_file, backend_url=backend, home=home)
+    _export(token_file, backend_url=backend, home=home, executor=executor, ray_address=ray_address)
     _become("worker.main")
 
 

@@ -1,6 +1,7 @@
 """One claimed run, from the claim to its end: whatever happens, the backend learns a reason, and the worker lives on."""
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,11 @@ from pydantic import BaseModel, ValidationError
 
 from backend.bucket.bucket import Bucket
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.compute import Compute
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
+from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
+from backend.contract.home import CannotStart
 from backend.contract.protocol import (
     Accepted,
     CheckpointRef,
@@ -32,6 +36,7 @@ from backend.contract.protocol import (
 from backend.contract.records import OfferedModel, Progress, RewardFile, RunError
 from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
+from worker.cluster.cluster import Cluster
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
@@ -51,8 +56,8 @@ from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engine import quiet
 from worker.rollout.engines import load_engine
-from worker.sampling_job import run_sample
-from worker.settings import Settings
+from worker.sampling_job import earlier_groups, run_sample
+from worker.settings import Settings, is_store
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.store import Show, Store
 from worker.tasks.loading import load_items
@@ -80,6 +85,7 @@ class Worker:
     device: torch.device
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
+    cluster: Cluster | None = None  # what computes in the place of this process
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
@@ -90,7 +96,11 @@ class Worker:
 
     def ask(self, *kinds: Kind) -> ClaimReply:
         """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
-        info = self.info.model_copy(update={"reward_files": self.reward_files(), "models": self.models()})
+        processes = self.info.processes if self.cluster is None else self.cluster.free()
+        if not processes:
+            return ClaimReply()
+        now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
+        info = self.info.model_copy(update=now)
         return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property
@@ -250,7 +260,8 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
 
     def between_steps() -> None:
         watch.show(None)
-        _serve_samples(worker, lease)
+        if worker.cluster is None:  # there a sample has a place of its own
+            _serve_samples(worker, lease)
 
     try:
         config = RUN_CONFIG.validate_python(claim.config)
@@ -270,9 +281,54 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
     )
     steps = config.steps if isinstance(config, SampleConfig) else config.budget.steps
     worker = replace(worker, show_fetch=channels.fetching(steps))
+    place = _place(worker, claim)
+    compute = config.compute if isinstance(config, GrpoConfig) else Compute()
+    if worker.cluster is None and compute.processes == 1:
+        return _compute(worker, claim, config, place, channels)
+    return _compute_in_ranks(worker, claim, config, compute, place, channels, lease.board)
+
+
+def _place(worker: Worker, claim: Claim) -> Place:
+    """Where the attempt stands, once what earlier attempts left unfinished is gone."""
+    store = worker.store
+    store.remove_unfinished(claim.run_id, before=claim.attempt)
+    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
+        store.remove(claim.run_id, claim.kept, upto=(claim.attempt, 0))
+    resume, remarks = _checkpoint_to_resume(store, claim, worker.show_fetch)
+    return Place(
+        run_id=claim.run_id,
+        attempt=claim.attempt,
+        store=store.folder,
+        store_name=worker.info.store,
+        resume=resume,
+        device_name=worker.info.device,
+        versions=worker.info.versions,
+        model_commit=claim.model_commit,
+        remarks=remarks,
+        shared=None if store.bucket is None else store,
+    )
+
+
+def _compute(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    place: Place,
+    channels: Channels,
+    ranks: Ranks = ALONE,
+) -> Ending:
+    """Sample, or train from where the attempt stands."""
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
-    return _train(worker, claim, config, channels, lease.board)
+    if isinstance(config, GrpoConfig):
+        return _train_groups(worker, claim, config, place, channels, ranks)
+    means = Means(
+        source=_source(worker, claim, config),
+        device=worker.device,
+        fetch_upload=worker.client.upload_content,
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+    )
+    return train_on_pairs(config, means, place, channels)
 
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
@@ -287,50 +343,32 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
     return "finished"
 
 
-def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels, board: Board) -> Ending:
-    store = worker.store
-    store.remove_unfinished(claim.run_id, before=claim.attempt)
-    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
-        store.remove(claim.run_id, claim.kept, upto=(claim.attempt, 0))
-    resume, remarks = _checkpoint_to_resume(store, claim, worker.show_fetch)
-    place = Place(
-        run_id=claim.run_id,
-        attempt=claim.attempt,
-        store=store.folder,
-        store_name=worker.info.store,
-        resume=resume,
-        device_name=worker.info.device,
-        versions=worker.info.versions,
-        model_commit=claim.model_commit,
-        remarks=remarks,
-        shared=None if store.bucket is None else store,
-    )
-    if isinstance(config, GrpoConfig):
-        return _train_policy(worker, claim, config, place, channels, board)
-    means = Means(
-        source=_source(worker, claim, config),
-        device=worker.device,
-        fetch_upload=worker.client.upload_content,
-        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
-    )
-    return train_on_pairs(config, means, place, channels)
-
-
-def _train_policy(
-    worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, board: Board
+def _compute_in_ranks(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    compute: Compute,
+    place: Place,
+    channels: Channels,
+    board: Board,
 ) -> Ending:
-    compute = config.compute
-    if compute.processes == 1:
-        return _train_groups(worker, claim, config, place, channels)
-    board.begin(compute.processes)
-    ending: Ending = run_ranks(
-        _train_in_rank,
-        (worker.settings, worker.info, claim, config, place),
+    """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token."""
+    settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
+    if compute.processes > 1:
+        board.begin(compute.processes)
+    if worker.cluster is None:
+        start = partial(run_ranks, devices=worker.devices[: compute.processes])
+        sent = settings.model_copy(update={"token": None})
+    else:
+        start = partial(worker.cluster.run_ranks, count=compute.processes)
+        sent = settings.to_send()
+    ending: Ending = start(
+        _compute_in_rank,
+        (sent, worker.info, claim, config, place),
         attempt=claim.attempt,
-        devices=worker.devices[: compute.processes],
         shards=compute.parts,
         # Longer than the watch waits: it says why.
-        patience=timedelta(seconds=60 + max(worker.settings.loading_seconds, worker.settings.silence_seconds)),
+        patience=timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds)),
         answers={
             "send": channels.send,
             "show": channels.show,
@@ -338,19 +376,36 @@ def _train_policy(
             "between_steps": channels.between_steps,
             "shutting_down": channels.shutting_down,
             "status": board.hear,
+            "upload_content": worker.client.upload_content,
+            "earlier_groups": partial(earlier_groups, worker.client),
         },
     )
     return ending
 
 
-def _train_in_rank(
+class _ClientByLine(Client):
+    """What a process of a run may read of the backend: the worker that holds the lease reads it, and passes it on."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def upload_content(self, upload_id: int) -> bytes:
+        content: bytes = self._line.ask("upload_content", upload_id)
+        return content
+
+    def all_groups(self, run_id: int) -> list[Group]:
+        groups: list[Group] = self._line.ask("earlier_groups", run_id)
+        return groups
+
+
+def _compute_in_rank(
     ranks: Ranks,
     device: torch.device,
     line: Line,
     settings: Settings,
     info: WorkerInfo,
     claim: Claim,
-    config: GrpoConfig,
+    config: TrainingConfig | SampleConfig,
     place: Place,
 ) -> Ending:
     """What each process of a run does: the same, but the first one alone reports."""
@@ -368,16 +423,34 @@ def _train_in_rank(
         show=show,
         requested=partial(line.ask, "requested") if first else lambda: "nothing",
         between_steps=partial(line.ask, "between_steps") if first else quiet,
-        shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
+        shutting_down=partial(line.lately, "shutting_down") if first else lambda: False,
         worked=status.worked,
     )
+    if settings.executor == "ray":
+        settings = _received(settings, info.store)
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
-    with of_run(claim), status, Client(settings.backend_url, settings.read_token()) as client:
-        show = channels.fetching(config.budget.steps)
-        worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down, show_fetch=show)
+    with of_run(claim), status:
+        show = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
+        worker = Worker(
+            settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down, show_fetch=show
+        )
         _have_here(claim, place, show)
-        return _train_groups(worker, claim, config, place, channels, ranks)
+        return _compute(worker, claim, config, place, channels, ranks)
+
+
+def _received(settings: Settings, store: str) -> Settings:
+    """The settings on the machine that received them. Raises RunFailure if its data directory is another one, and no bucket has it."""
+    if settings.checkpoints is None and not is_store(settings.store, store):
+        text = (
+            f"{socket.gethostname()}, a node of the Ray cluster, does not have the worker's data directory at {settings.home}. "
+            "Mount the same folder there under the same path, or take the node out of the cluster; then retry the run."
+        )
+        raise RunFailure("node_without_data", text)
+    try:
+        return settings.as_received()
+    except CannotStart as error:
+        raise RunFailure("node_settings", f"{socket.gethostname()}, a node of the Ray cluster: {error}") from error
 
 
 def _train_groups(

@@ -5,7 +5,9 @@ import gc
 gc.disable()  # the libraries' hundred thousands of objects stay: looking through them while they come takes a second
 
 import argparse
+import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,8 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
 from worker.checkpoint import remove_partial
+from worker.cluster.cluster import Cluster, need_ray
+from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
@@ -36,24 +40,46 @@ def main(arguments: list[str] | None = None) -> int:
 
     One that does not answer goes back as it is, after a while or at a second signal.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    cluster = line = None
+    parent = os.getppid()
     with in_words():
-        settings = _settings(sys.argv[1:] if arguments is None else arguments)
+        settings, driver = _settings(arguments)
         make_private(settings.home)
         token = settings.read_token()
         store = store_name(settings.store)
+        if settings.executor == "ray":
+            need_ray()
+            if driver.line is None:
+                write_logs()
+                leader = Process(arguments)
+                leader.listen()
+                return lead([sys.executable, "-m", "worker.main", *arguments], leader)
+            line = ParentLine(driver.line)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
         if settings.checkpoints is not None:
             store = _name_of(Bucket(settings.checkpoints))
-        devices, cards = take_devices(settings.device, settings.processes)
+        if line is None:
+            devices, cards = take_devices(settings.device, settings.processes)
+        else:
+            cluster = Cluster(settings, name, line.placed)
+            devices, cards = take_devices("cpu", 1)
         device = devices[0]
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
     settle(device)
-    process = Process(sys.argv[1:] if arguments is None else arguments)
-    process.listen()
+    process = Process(arguments, parent=None if line is None else parent)
+    process.listen()  # after Ray, which has a handler of its own for SIGTERM
+    with in_words():
+        found = driver.computes_on or (cluster and cluster.describe(process.shutting_down))
+    if cluster is not None and found is None:
+        return 0
+    computes_on, memory = found or (describe(device), memory_bytes(device))
+    if line is not None:
+        line.connected((computes_on, memory))
     with (
         lock,
         cards,
@@ -63,8 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         info = WorkerInfo(
             name=name,
-            device=describe(device),
-            memory_bytes=memory_bytes(device),
+            device=computes_on,
+            memory_bytes=memory,
             store=store,
             versions=versions(),
             judges=sorted(settings.judges),
@@ -78,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
             client,
             device,
             devices=devices,
+            cluster=cluster,
             shutting_down=process.shutting_down,
             hurried=process.hurried,
             end_process=process.end,
@@ -108,7 +135,10 @@ def _name_of(bucket: Bucket) -> str:
 
 
 def _serve(worker: Worker) -> None:
-    """Claim and run until asked to stop. A backend that is away is waited for. Raises Spent."""
+    """Claim and run until asked to stop; one run alone on a cluster, where another process waits for the next.
+
+    A backend that is away is waited for. Raises Spent.
+    """
     wait, recovered = ASK_AGAIN_SECONDS, False
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
@@ -127,6 +157,8 @@ def _serve(worker: Worker) -> None:
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
             run_claim(worker, claim)
+            if worker.cluster is not None:
+                return
             try:
                 give_back_memory()
             except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
@@ -139,17 +171,24 @@ def _serve(worker: Worker) -> None:
                 time.sleep(_TICK)
 
 
-def _settings(arguments: list[str]) -> Settings:
+def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
+    """The settings, and what the parent of a process that leads one run on a cluster gave it: `line` and `computes_on`."""
     parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
     parser.add_argument("--processes", type=int, help="with how many it can train one run (GROUPSCOPE_PROCESSES)")
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
+    parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
+    parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
+    driver = argparse.Namespace()
+    for option, kind in ((LINE, int), (KNOWN, json.loads)):
+        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
+    driver.line, driver.computes_on = given.pop("driver_line"), given.pop("computes_on")
     if file := given.pop("token_file"):
         given["token"] = token_in(file)
-    return load(Settings, **given)
+    return load(Settings, **given), driver
 
 
 if __name__ == "__main__":

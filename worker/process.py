@@ -18,8 +18,9 @@ _ASKS = (signal.SIGTERM, signal.SIGINT)
 class Process:
     """This process, as signals and a watch see it."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self._arguments = arguments
+    def __init__(self, arguments: Sequence[str], *, parent: int | None = None) -> None:
+        """`parent`: the process that starts another in its place, and without which it is to end."""
+        self._arguments, self._parent = arguments, parent
         self._asked = list[int]()  # the signals, of which each thread may find some
         self._pipe: tuple[int, int] | None = None
 
@@ -36,8 +37,8 @@ class Process:
             signal.signal(number, lambda *_: None)
 
     def shutting_down(self) -> bool:
-        """Whether it was asked to end."""
-        return self._times_asked() > 0
+        """Whether it was asked to end, or its parent is gone."""
+        return self._times_asked() > 0 or (self._parent is not None and os.getppid() != self._parent)
 
     def hurried(self) -> bool:
         """Whether it was asked to end a second time."""
@@ -56,6 +57,8 @@ class Process:
             log.warning("starting again with a clean process")
         if self.shutting_down():  # perhaps only now
             os._exit(0)
+        if self._parent is not None:
+            os._exit(1)  # the parent starts another
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 

@@ -5,13 +5,13 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Literal
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.bucket.bucket import COPIES, Address
-from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, stored_token
+from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, load, stored_token
 from backend.contract.reward import Name, PythonFunction
 
 
@@ -33,6 +33,10 @@ class JudgeSettings(BaseModel):
         return self.model_copy(update={"max_concurrent": concurrent, "requests_per_minute": rate})
 
 
+# They hold secrets, or may: an address can hold a password.
+_OF_EACH_MACHINE = ("judges", "vllm_url", "vllm_weights", "vllm_api_key")
+
+
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
 
@@ -51,6 +55,12 @@ class Settings(BaseSettings):
     processes: Annotated[int, Field(ge=1, le=1024)] = Field(
         1,
         description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has.",
+    )
+    executor: Literal["local", "ray"] = Field(
+        "local", description="Where runs are trained: by this worker itself, or as jobs of a Ray cluster."
+    )
+    ray_address: Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")] | None = Field(
+        None, description="Where the Ray cluster answers, as host:port; 6379 is Ray's default port."
     )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
@@ -94,6 +104,26 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _ray_has_an_address(self) -> "Settings":
+        if self.executor == "ray" and self.ray_address is None:
+            raise ValueError("GROUPSCOPE_EXECUTOR=ray needs GROUPSCOPE_RAY_ADDRESS, as in head.example:6379")
+        return self
+
+    def to_send(self) -> "Settings":
+        """These settings without secrets, and with a home that other machines find if they have the same folder."""
+        kept = (*_OF_EACH_MACHINE, "token", "backend_url")
+        plain = {name: Settings.model_fields[name].get_default(call_default_factory=True) for name in kept}
+        return self.model_copy(update={**plain, "home": self.home.resolve()})
+
+    def as_received(self) -> "Settings":
+        """Settings that were sent, with those that did not come along from this machine's environment or `<home>/.env`.
+
+        Raises CannotStart if they cannot be read.
+        """
+        own = load(Settings, home=self.home)
+        return self.model_copy(update={name: getattr(own, name) for name in _OF_EACH_MACHINE})
+
     @property
     def store(self) -> Path:
         """The folder of checkpoints: the store itself, or copies of what lies in the bucket."""
@@ -119,13 +149,16 @@ class Settings(BaseSettings):
         return self.token.get_secret_value() if self.token is not None else stored_token(self.home)
 
 
+_LABEL = "store-id"
+
+
 def store_name(checkpoints: Path) -> str:
     """The store's name: its path and a random id that lies in it.
 
     Two machines may use the same path for different disks, and only one of them can resume what lies there.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
-    label = checkpoints / "store-id"
+    label = checkpoints / _LABEL
     if not label.exists():
         partial = checkpoints / f".store-id.{secrets.token_hex(8)}.partial"
         partial.write_text(secrets.token_hex(4))
@@ -136,6 +169,14 @@ def store_name(checkpoints: Path) -> str:
         finally:
             partial.unlink()
     return f"{checkpoints}#{label.read_text().strip()}"
+
+
+def is_store(checkpoints: Path, store: str) -> bool:
+    """Whether the store of this name lies there."""
+    try:
+        return store.endswith(f"#{(checkpoints / _LABEL).read_text().strip()}")
+    except OSError:
+        return False
 
 
 def take_name(home: Path, store: str) -> tuple[str, IO[str]]:

@@ -41,6 +41,12 @@ def test_a_process_that_nobody_asked_to_end_is_replaced_by_one_with_its_argument
     assert ways == ["-m worker.main --device cpu"]
 
 
+def test_one_that_has_a_parent_leaves_it_to_the_parent_to_start_another(ways: list[str]) -> None:
+    with pytest.raises(Ended):
+        Process(["--device", "cpu"], parent=os.getppid()).end()
+    assert ways == ["exit 1"]
+
+
 @pytest.fixture
 def listening() -> Iterator[Process]:
     """A process that notices signals, until the test is over."""

@@ -5,6 +5,7 @@ They are torch's elastic agent's, without restarts: where one dies the others en
 
 import ctypes
 import logging
+import math
 import multiprocessing
 import os
 import secrets
@@ -18,7 +19,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -56,14 +57,26 @@ class Dismissed(Exception):
     """The worker has no more use for this process."""
 
 
+class Ends(Protocol):
+    """What a line is made of, such as a pipe."""
+
+    def send(self, message: tuple[str, object, object], /) -> None:
+        """Give it to the worker."""
+
+    def recv(self) -> tuple[bool, Any]:
+        """Whether the worker answers what was asked last, and what. Raises EOFError if the worker is gone."""
+
+
 class Line:
     """From one process to the worker that started it. Threads may share it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Ends, every: float = _SHOW_SECONDS) -> None:
+        """`every`: seconds between two times at which progress is shown."""
+        self._connection, self._every = connection, every
         self._lock = threading.Lock()
         self._phase: str | None = None
         self._shown = 0.0
+        self._known: dict[str, tuple[float, Any]] = {}
 
     def ask(self, name: str, *given: object) -> Any:
         """What the worker answers. Raises Dismissed where it has no answer any more."""
@@ -77,10 +90,18 @@ class Line:
             raise Dismissed
         return answer
 
+    def lately(self, name: str) -> Any:
+        """What the worker answered a moment ago, or answers now: to be called at every token."""
+        asked, answer = self._known.get(name, (-math.inf, None))
+        if time.monotonic() - asked >= self._every:
+            answer = self.ask(name)
+            self._known[name] = time.monotonic(), answer
+        return answer
+
     def show(self, progress: Progress) -> None:
-        """Show it to the worker: each new phase at once, and how far it is ten times a second."""
+        """Show it to the worker: each new phase at once, and how far it is now and then."""
         now = time.monotonic()
-        if progress.phase != self._phase or now - self._shown >= _SHOW_SECONDS:
+        if progress.phase != self._phase or now - self._shown >= self._every:
             self._phase, self._shown = progress.phase, now
             self.ask("show", progress)
 
@@ -91,7 +112,7 @@ class Line:
 
 
 @dataclass
-class _Heard:
+class Heard:
     """What is known of the processes and of their end, by rank."""
 
     children: dict[int, BaseProcess] = field(default_factory=dict)
@@ -99,6 +120,35 @@ class _Heard:
     ended: set[int] = field(default_factory=set)
     failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
     refused: BaseException | None = None  # what an answer raised here
+
+    def take(
+        self,
+        rank: int,
+        message: tuple[str, Any, Sequence[Any]],
+        answers: Mapping[str, Callable[..., Any]],
+        reply: Callable[[tuple[bool, Any]], None],
+    ) -> None:
+        """Take in what a process said, and reply if it asked."""
+        name, what, given = message
+        if name == "ask":
+            try:
+                answer = answers[what](*given)
+            except BaseException as error:  # noqa: BLE001 — raised again where the run is led
+                self.refused = error
+                return
+            reply((True, answer))
+        elif name == "ended":
+            self.ended.add(rank)
+            if rank == 0:
+                self.result = what
+        elif name == "failed":
+            self.failed.append((rank, *what))
+        elif name != "here":
+            answers[name](rank, what)
+
+    def own_failure(self) -> Fail | None:
+        """What one of them said of its end, unless it only lost another."""
+        return next((fail for _, fail, lost in sorted(self.failed, key=lambda one: one[0]) if not lost), None)
 
 
 def run_ranks(
@@ -116,7 +166,7 @@ def run_ranks(
     `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. What any of them tells under
     the name of one goes there with the rank. Raises RankFailed.
     """
-    count, heard = len(devices), _Heard()
+    count, heard = len(devices), Heard()
     lines = [multiprocessing.Pipe() for _ in range(count)]
     threads = max(1, torch.get_num_threads() // count)
     payload = (work, tuple(given), attempt, tuple(devices), shards, threads, patience, [theirs for _, theirs in lines])
@@ -162,7 +212,7 @@ def _serve(
     thread: threading.Thread,
     lines: Sequence[tuple[Connection, Connection]],
     answers: Mapping[str, Callable[..., Any]],
-    heard: _Heard,
+    heard: Heard,
 ) -> None:
     """Until the processes have ended, or should be."""
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines)}
@@ -172,42 +222,31 @@ def _serve(
             if line not in ready:
                 continue
             try:
-                name, what, given = line.recv()
+                message = line.recv()
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
                 continue
-            if name == "here":
+            if message[0] == "here":
                 lines[rank][1].close()  # that end is the process's alone from now on
                 for child in multiprocessing.active_children():
-                    if child.pid == what:
+                    if child.pid == message[1]:
                         heard.children[rank] = child
-            elif name == "ask":
-                try:
-                    answer = answers[what](*given)
-                except BaseException as error:  # noqa: BLE001 — raised again where the run is led
-                    heard.refused = error
-                    return
-                with suppress(OSError):  # it died while it waited
-                    line.send((True, answer))
-            elif name == "ended":
-                heard.ended.add(rank)
-                if rank == 0:
-                    heard.result, until = what, time.monotonic() + _LEAVE_SECONDS
-            elif name == "failed":
-                heard.failed.append((rank, *what))
-            else:
-                answers[name](rank, what)
-            if heard.failed and not heard.ended and (name == "failed" or (rank, name) == (0, "ask")):
+            with suppress(OSError):  # it died while it waited for a reply
+                heard.take(rank, message, answers, line.send)
+            if heard.refused is not None:
+                return
+            if 0 in heard.ended:
+                until = min(until, time.monotonic() + _LEAVE_SECONDS)
+            elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
                 until = time.monotonic() + _FAREWELL_SECONDS
         if not ready and not thread.is_alive():
             return
 
 
-def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: int) -> Fail:
+def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int) -> Fail:
     """Why the processes ended: what one of them said, unless it only lost another."""
-    own = [fail for _, fail, lost in sorted(heard.failed, key=lambda one: one[0]) if not lost]
-    if own:
-        return own[0]
+    if (own := heard.own_failure()) is not None:
+        return own
     for rank, child in sorted(heard.children.items()):
         # What torch's agent says is of the first that it looked at; and by SIGTERM it ends those that wait for another.
         if child.exitcode is not None and child.exitcode < 0 and child.exitcode != -signal.SIGTERM:
@@ -248,16 +287,28 @@ def _rank(
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     torch.set_num_threads(threads)
     try:
-        ranks = Ranks.join(rank, len(devices), shards, device, patience)
-        line.tell("ended", work(ranks, device, line, *given))
-    except Interrupted as interrupted:
-        line.tell("ended", interrupted.ending)
+        ended = tell_end(
+            line, attempt, lambda: work(Ranks.join(rank, len(devices), shards, device, patience), device, line, *given)
+        )
     except Dismissed:
         os._exit(0)
-    except Exception as error:  # noqa: BLE001 — the boundary of the process
-        lost = isinstance(error, dist.DistError) or "gloo" in str(error)
-        line.tell("failed", (failure(attempt, error), lost))
+    if not ended:
         # Without a farewell: the others wait in the midst of a step. As if it had ended well, since else torch's agent would kill the
         # first one, which still has reports to send: it ends by itself once it finds that this one has gone.
         os._exit(0 if rank else 1)
     dist.destroy_process_group()
+
+
+def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:
+    """Do it and tell the worker how it ended; whether it ended well. Raises Dismissed."""
+    try:
+        line.tell("ended", do())
+    except Interrupted as interrupted:
+        line.tell("ended", interrupted.ending)
+    except Dismissed:
+        raise
+    except Exception as error:  # noqa: BLE001 — the boundary of the process
+        lost = isinstance(error, dist.DistError) or "gloo" in str(error)
+        line.tell("failed", (failure(attempt, error), lost))
+        return False
+    return True
