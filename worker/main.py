@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings(sys.argv[1:] if arguments is None else arguments)
         make_private(settings.home)
         token = settings.read_token()
-        store = store_name(settings.store)
+        store = store_name(settings.own_store)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
         if settings.checkpoints is not None:
