@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings, driver = _settings(arguments)
         make_private(settings.home)
         token = settings.read_token()
-        store = store_name(settings.store)
+        store = store_name(settings.own_store)
         if settings.executor == "ray":
             need_ray()
             if driver.line is None:

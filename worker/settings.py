@@ -125,9 +125,14 @@ class Settings(BaseSettings):
         return self.model_copy(update={name: getattr(own, name) for name in _OF_EACH_MACHINE})
 
     @property
+    def own_store(self) -> Path:
+        """The store in the home, used or not: this worker's name comes from it, too."""
+        return self.home.resolve() / "checkpoints"
+
+    @property
     def store(self) -> Path:
         """The folder of checkpoints: the store itself, or copies of what lies in the bucket."""
-        return self.home.resolve() / ("checkpoints" if self.checkpoints is None else COPIES)
+        return self.own_store if self.checkpoints is None else self.home.resolve() / COPIES
 
     @property
     def models(self) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import Site, tiny_run, wait_until
-from s3_server import S3Server
+from s3_server import SECRET, S3Server
 from worker_killed_uploading import MOMENTS
 
 from backend.bucket.bucket import MANIFEST, Bucket
@@ -27,6 +27,9 @@ def site(bucket: Bucket, tmp_path: Path) -> Iterator[Site]:
     one.backend()
     yield one
     one.close()
+    logs = [path.read_text(errors="replace") for path in one.home.glob("*.log")]
+    assert logs
+    assert not any(SECRET in text for text in logs)
 
 
 def trained(site: Site, run_id: int, steps: int) -> tuple[object, str]:
@@ -121,3 +124,28 @@ def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, t
     undisturbed = site.client.create_run(config)
     site.wait_for_end(undisturbed.id)
     assert trained(site, run.id, 8) == trained(site, undisturbed.id, 8)
+
+
+@pytest.mark.long
+def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_back(
+    site: Site, s3: S3Server, tmp_path: Path
+) -> None:
+    first = site.worker(tmp_path / "one")
+    run = site.client.create_run(tiny_run(400, every=2))
+    wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
+    s3.stop()
+    try:
+        at = site.client.checkpoints(run.id)[-1].step
+        site.wait_for_step(run.id, at + 3)
+        first.terminate()
+        assert first.wait(75) == 0
+        given_back = site.client.run(run.id)
+        assert (given_back.status, given_back.failures) == ("queued", 0)
+        assert site.client.checkpoints(run.id)[-1].step == at
+    finally:
+        s3.start()
+    site.worker(tmp_path / "two")
+    site.wait_for_step(run.id, at + 1)
+    assert any(
+        line.message.startswith(f"resumed from checkpoint {at}") for line in site.client.logs(run.id, limit=1000).items
+    )

@@ -9,15 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import wait_until
+from processes import free_port, wait_until
+from pydantic import BaseModel
 from s3_server import S3Server
 
 from backend.bucket import bucket as buckets
 from backend.bucket.bucket import MANIFEST, Bucket
+from backend.contract.protocol import CheckpointReport, Report
+from backend.contract.records import Progress
 from worker import store as stores
 from worker.checkpoint import Saved, complete_checkpoint, damage
 from worker.errors import Interrupted, RunFailure
 from worker.job import _fetch_bases
+from worker.reporter import Channels, Place, Reporter
 from worker.store import Store
 from worker.uploads import MOST_WAITING, Uploads
 
@@ -310,3 +314,27 @@ def test_a_checkpoint_that_cannot_be_read_any_more_ends_the_run(here: Store) -> 
     assert not uploads.wait(lambda *_: None)
     with pytest.raises(FileNotFoundError):
         uploads.check()
+
+
+def test_an_attempt_that_ends_before_the_bucket_is_back_says_so_and_registers_nothing(
+    here: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.uploads.HURRIED_SECONDS", 0.5)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    buckets._s3.cache_clear()
+    sent: list[BaseModel] = []
+    shown: list[Progress] = []
+    channels = Channels(
+        send=lambda _, message: sent.append(message),
+        show=shown.append,
+        requested=lambda: "nothing",
+        between_steps=lambda: None,
+        shutting_down=lambda: True,
+    )
+    place = Place(7, 1, here.folder, "store", None, "CPU", {}, shared=here)
+    with Reporter(place, channels, total_steps=20, elapsed=0.0) as reporter:
+        reporter.checkpoint(20, lambda: saved(here))
+    assert {progress.phase for progress in shown} == {"checkpoint"}
+    assert not any(isinstance(message, CheckpointReport) for message in sent)
+    lines = [line.message for message in sent if isinstance(message, Report) for line in message.logs]
+    assert "ended before its newest checkpoint was in the bucket" in lines[-1]
