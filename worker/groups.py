@@ -40,7 +40,7 @@ class PhaseClock:
         yield
         seconds = time.monotonic() - began
         self.add(name, seconds)
-        self.worked[name] = self.worked.get(name, 0.0) + seconds - (WAITING.seconds - waited)
+        self.worked[name] = self.worked.get(name, 0.0) + max(0.0, seconds - (WAITING.seconds - waited))
 
     def add(self, name: str, seconds: float) -> None:
         """Count seconds that were measured elsewhere."""

@@ -37,9 +37,8 @@ class Channels:
     requested: Callable[[], Requested]
     between_steps: Callable[[], None]  # a busy worker serves samples here
     shutting_down: Callable[[], bool]
-    worked: Callable[[Mapping[str, float]], None] = lambda seconds: (
-        None
-    )  # in each phase of a step, without waiting for other processes
+    # The seconds of each phase of a finished step in which this process did not wait for others.
+    worked: Callable[[Mapping[str, float]], None] = lambda seconds: None
 
     def load(self, what: str, steps: int) -> None:
         """Say what is loaded now, before the first step. Raises Interrupted if the run or the worker was asked to end."""

@@ -72,10 +72,10 @@ class Rank(Record):
     silent_seconds: float = 0.0  # since it was last heard, which is every second unless something holds it up
     memory_bytes: Count | None = None  # of a GPU what its tensors take, else what is resident
     peak_bytes: Count | None = None
-    worked: dict[ShortText, float] = {}  # phase of its last step -> seconds in it, without waiting for the others
-    step_seconds: float | None = (
-        None  # that it worked in a step: the median of its last ones, None before there are enough
-    )
+    # Seconds in each phase of its last step without waiting for the others, and in a step: the median of its last ones, None before
+    # there are enough of them.
+    worked: Annotated[dict[ShortText, float], Field(max_length=32)] = {}
+    step_seconds: float | None = None
     slow: Literal["silent", "slower"] | None = None
 
 

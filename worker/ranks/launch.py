@@ -39,9 +39,8 @@ Work = Callable[..., Any]
 
 _LOOK_SECONDS = _SHOW_SECONDS = 0.1
 _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
-_FAREWELL_SECONDS = (
-    30.0  # for the first one, to send what it has still to report, once another failed: after each thing that it sends
-)
+# For the first one, to send what it has still to report once another one failed: from one thing that it sends to the next.
+_FAREWELL_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
