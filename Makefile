@@ -63,7 +63,7 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 	scripts/vllm_server.sh $(VLLM)
 	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
 
-test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (MINUTES; installs 250 MB into .ray, or RAY=folder)
+test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under 20 minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
 test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
