@@ -76,7 +76,8 @@ class Worker:
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
-    end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
+    # At once, with whether the backend heard of the end; a fresh process takes its place unless this one was asked to end.
+    end_process: Callable[[bool], None] = lambda reported: None
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
     models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
     ending: threading.Lock = field(default_factory=threading.Lock)
@@ -96,16 +97,21 @@ class Worker:
 class Spent(Exception):
     """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there.
 
-    `device_lost` tells which.
+    `device_lost` tells which, and `reported` whether the backend heard how the run ended.
     """
 
-    def __init__(self, *, device_lost: bool) -> None:
+    def __init__(self, *, device_lost: bool, reported: bool = True) -> None:
         super().__init__("the GPU failed" if device_lost else "out of memory")
-        self.device_lost = device_lost
+        self.device_lost, self.reported = device_lost, reported
 
 
-def run_claim(worker: Worker, claim: Claim) -> None:
-    """Do what was claimed and report how it ended. Raises Spent after the report."""
+def is_sample(claim: Claim) -> bool:
+    """Whether a person waits for it, and nothing is trained."""
+    return claim.config.get("kind") == "sample"
+
+
+def run_claim(worker: Worker, claim: Claim) -> bool:
+    """Do what was claimed and report how it ended; False if the backend did not hear it. Raises Spent after the report."""
     lease = Lease(worker.client, claim, worker.info.name, worker.reward_files)
     spool = Spool(
         worker.spool_folder,
@@ -119,6 +125,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
     )
     watch = _watch(worker, claim, lease, spool)
     spent: Spent | None = None
+    reported = True
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -139,13 +146,15 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         if end is None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
-            _tell_the_end(worker, claim, spool, end)
+            reported = _tell_the_end(worker, claim, spool, end)
         worker.held.remove((claim, spool))
         if lease.lost:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
     if spent:
+        spent.reported = reported
         raise spent
+    return reported
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
@@ -170,6 +179,7 @@ def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
 def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
     """Send how everything held ends, within a few seconds, and end the process. The thread that trains may hang."""
     log.error("%s; ending this process", verdict.why)
+    reported = list[bool]()
 
     def tell() -> None:
         for held, spool in worker.held:
@@ -177,16 +187,20 @@ def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
                 code="process_ended", message=f"The worker's process was ended because of run {claim.run_id}."
             )
             released = Finish(attempt=held.attempt, outcome="released", error=other)
-            _tell_the_end(worker, held, spool, verdict.end if held is claim else released, hurry=True)
+            end = verdict.end if held is claim else released
+            reported.append(_tell_the_end(worker, held, spool, end, hurry=True))
 
     teller = threading.Thread(target=tell, name="last-words", daemon=True)
     teller.start()
     teller.join(_LAST_WORDS)  # the thread that hangs may hold a lock, and the backend may be away
-    worker.end_process()
+    worker.end_process(len(reported) == len(worker.held) and all(reported))
 
 
-def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> None:
-    """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent."""
+def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> bool:
+    """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent.
+
+    Returns whether the backend has heard it.
+    """
     kind = "finish" if isinstance(end, Finish) else "fail"
     if spool.waiting_bytes <= _FEW_BYTES:  # the backend's reserve is there for other ends and for deletions, too
         worker.client.ending.add((claim.run_id, claim.attempt))
@@ -196,16 +210,17 @@ def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail
     except (Refused, Damaged, SpoolFull, OSError) as error:
         log.warning("run %s: the spool takes no more: %s", claim.run_id, error)
         stored = False
-    _drain(spool, lambda: hurry or worker.shutting_down())
+    sent = _drain(spool, lambda: hurry or worker.shutting_down())
     if spool.trouble is not None:
         kind, end = "fail", failure(claim.attempt, spool.trouble)
     elif stored:
-        return
+        return sent
     while (reason := _untold(worker, claim, kind, end)) is not None:
         if hurry or worker.shutting_down():
             log.warning("could not tell how run %s ended: %s", claim.run_id, reason)
-            return
+            return False
         time.sleep(_TELL_AGAIN)
+    return True
 
 
 def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str | None:
@@ -221,12 +236,12 @@ def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str 
     return None
 
 
-def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:
-    """Wait until all is sent: for an absent backend, too, but not for long once the worker is asked to end."""
+def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> bool:
+    """Wait until all is sent: for an absent backend, too, but not for long once the worker is asked to end. False if it was not."""
     while not spool.drain(_LOOK_FOR_SHUTDOWN):
         if shutting_down():
-            spool.drain(_DRAIN_ON_SHUTDOWN)
-            return
+            return spool.drain(_DRAIN_ON_SHUTDOWN)
+    return True
 
 
 def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch) -> Ending:

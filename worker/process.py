@@ -13,6 +13,7 @@ from typing import NoReturn
 log = logging.getLogger(__name__)
 
 _ASKS = (signal.SIGTERM, signal.SIGINT)
+_UNREPORTED = 75  # sysexits.h: try again later
 
 
 class Process:
@@ -20,6 +21,7 @@ class Process:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = arguments
+        self.last = False  # what it works on is all that it was started for: nothing takes its place
         self._asked = list[int]()  # the signals, of which each thread may find some
         self._pipe: tuple[int, int] | None = None
 
@@ -49,9 +51,16 @@ class Process:
                 self._asked.extend(number for number in os.read(self._pipe[0], 512) if number in _ASKS)
         return len(self._asked)
 
-    def end(self) -> NoReturn:
-        """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end."""
+    def exit_code(self, reported: bool) -> int:
+        """0, and 75 if the backend did not hear how the one run ended that this process was started for."""
+        return _UNREPORTED if self.last and not reported else 0
+
+    def end(self, reported: bool = True) -> NoReturn:
+        """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end
+        or has done what it was started for."""
         _kill_children()
+        if self.last:
+            os._exit(self.exit_code(reported))
         if not self.shutting_down():
             log.warning("starting again with a clean process")
         if self.shutting_down():  # perhaps only now

@@ -51,6 +51,11 @@ class Settings(BaseSettings):
         1,
         description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has.",
     )
+    once: bool = Field(False, description="End after one run; samples do not count.")
+    idle_exit: Annotated[float, Field(ge=0)] | None = Field(
+        None,
+        description="End when nothing could be claimed for this many seconds; without it, the worker waits for work for ever.",
+    )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
         2 * 2**30, ge=2**20, description="The run fails when more than this waits for an absent backend."
