@@ -23,7 +23,9 @@ httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What only a target of its own runs is slow, too, and whatever starts a backend."""
     for item in items:
-        alone = any(item.get_closest_marker(target) for target in ("long", "trials", "vllm", "containers"))
+        alone = any(
+            item.get_closest_marker(target) for target in ("long", "trials", "vllm", "containers", "slurm", "deploy")
+        )
         if alone or not {"start_backend", "shared_backend"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 

@@ -76,8 +76,8 @@ class Worker:
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
-    # At once, with whether the backend heard of the end; a fresh process takes its place unless this one was asked to end.
-    end_process: Callable[[bool], None] = lambda reported: None
+    # At once, with whether the run is over; a fresh process takes its place unless this one was asked to end.
+    end_process: Callable[[bool], None] = lambda over: None
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
     models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
     ending: threading.Lock = field(default_factory=threading.Lock)
@@ -97,12 +97,12 @@ class Worker:
 class Spent(Exception):
     """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there.
 
-    `device_lost` tells which, and `reported` whether the backend heard how the run ended.
+    `device_lost` tells which, and `over` whether the run is over.
     """
 
-    def __init__(self, *, device_lost: bool, reported: bool = True) -> None:
+    def __init__(self, *, device_lost: bool, over: bool = False) -> None:
         super().__init__("the GPU failed" if device_lost else "out of memory")
-        self.device_lost, self.reported = device_lost, reported
+        self.device_lost, self.over = device_lost, over
 
 
 def is_sample(claim: Claim) -> bool:
@@ -111,7 +111,7 @@ def is_sample(claim: Claim) -> bool:
 
 
 def run_claim(worker: Worker, claim: Claim) -> bool:
-    """Do what was claimed and report how it ended; False if the backend did not hear it. Raises Spent after the report."""
+    """Do what was claimed and report how it ended: whether the run is over, and the backend knows. Raises Spent after the report."""
     lease = Lease(worker.client, claim, worker.info.name, worker.reward_files)
     spool = Spool(
         worker.spool_folder,
@@ -125,7 +125,7 @@ def run_claim(worker: Worker, claim: Claim) -> bool:
     )
     watch = _watch(worker, claim, lease, spool)
     spent: Spent | None = None
-    reported = True
+    over = True
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -146,15 +146,15 @@ def run_claim(worker: Worker, claim: Claim) -> bool:
         if end is None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
-            reported = _tell_the_end(worker, claim, spool, end)
+            over = _tell_the_end(worker, claim, spool, end) and _ends(end)
         worker.held.remove((claim, spool))
         if lease.lost:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
     if spent:
-        spent.reported = reported
+        spent.over = over
         raise spent
-    return reported
+    return over
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
@@ -179,7 +179,7 @@ def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
 def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
     """Send how everything held ends, within a few seconds, and end the process. The thread that trains may hang."""
     log.error("%s; ending this process", verdict.why)
-    reported = list[bool]()
+    over = list[bool]()
 
     def tell() -> None:
         for held, spool in worker.held:
@@ -188,12 +188,17 @@ def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
             )
             released = Finish(attempt=held.attempt, outcome="released", error=other)
             end = verdict.end if held is claim else released
-            reported.append(_tell_the_end(worker, held, spool, end, hurry=True))
+            over.append(_tell_the_end(worker, held, spool, end, hurry=True) and _ends(end))
 
     teller = threading.Thread(target=tell, name="last-words", daemon=True)
     teller.start()
     teller.join(_LAST_WORDS)  # the thread that hangs may hold a lock, and the backend may be away
-    worker.end_process(len(reported) == len(worker.held) and all(reported))
+    worker.end_process(len(over) == len(worker.held) and all(over))
+
+
+def _ends(end: Finish | Fail) -> bool:
+    """Whether no worker goes on with the run, unless a person says so."""
+    return end.outcome != "released" if isinstance(end, Finish) else not end.retryable
 
 
 def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> bool:

@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         except Unreachable as error:
             raise CannotStart(str(error)) from None
     settle(device)
-    process = Process(sys.argv[1:] if arguments is None else arguments)
+    process = Process(sys.argv[1:] if arguments is None else arguments, once=settings.once)
     process.listen()
     with (
         lock,
@@ -89,13 +89,13 @@ def main(arguments: list[str] | None = None) -> int:
             return process.exit_code(_serve(worker, process))
         except Spent as spent:
             log.warning("%s: this process is ending", spent)
-            process.end(spent.reported)
+            process.end(spent.over)
 
 
 def _serve(worker: Worker, process: Process) -> bool:
     """Claim and run until asked to stop, or until what the settings ask for is done. A backend that is away is waited for.
 
-    Returns whether the backend heard how the last run ended. Raises Spent.
+    Returns whether the one run that it was for is over, or there was none. Raises Spent.
     """
     settings = worker.settings
     wait, recovered, idle_since = _IDLE_SECONDS, False, time.monotonic()
@@ -116,9 +116,9 @@ def _serve(worker: Worker, process: Process) -> bool:
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
             process.last = settings.once and not is_sample(claim)
-            reported = run_claim(worker, claim)
+            over = run_claim(worker, claim)
             if process.last:
-                return reported
+                return over
             idle_since = time.monotonic()
             try:
                 give_back_memory()
@@ -136,7 +136,7 @@ def _serve(worker: Worker, process: Process) -> bool:
             # A changed reward is reported at once: somebody is in the editor, and waits.
             while not worker.shutting_down() and time.monotonic() < deadline and worker.reward_files() == offered:
                 time.sleep(_TICK)
-    return True
+    return False
 
 
 def _settings(arguments: list[str]) -> Settings:

@@ -1,7 +1,7 @@
 """Workers that a launcher starts: they end by themselves, and the exit code says how."""
 
 import pytest
-from processes import Site, tiny_run
+from processes import Site, tiny_run, wait_until
 
 from backend.contract.records import Run
 
@@ -28,18 +28,26 @@ def test_a_worker_for_one_run_that_is_asked_to_end_gives_it_back_and_the_next_fi
     run = site.client.create_run(tiny_run(30, every=50))
     reached = site.wait_for_step(run.id, 3).progress.step
     first.terminate()
-    assert first.wait(timeout=240) == 0
+    assert first.wait(timeout=240) == 75
     assert site.client.run(run.id).status == "queued"
     assert site.client.checkpoints(run.id)[-1].step >= reached
     assert site.worker(**ONCE).wait(timeout=240) == 0
     assert statuses(site, run) == ["finished"]
 
 
-def test_a_worker_for_one_run_that_fails_ends_well_since_the_backend_knows(site: Site) -> None:
+def test_a_run_that_fails_for_good_is_over(site: Site) -> None:
     site.backend()
     run = site.client.create_run(tiny_run(2, model={"source": "local:nowhere"}))
     assert site.worker(**ONCE).wait(timeout=240) == 0
     assert statuses(site, run) == ["failed"]
+
+
+def test_a_worker_for_one_run_that_never_got_one_says_that_it_is_not_over(site: Site) -> None:
+    site.backend()
+    waiting = site.worker(**ONCE)
+    wait_until(site.client.workers, "it asks for work")
+    waiting.terminate()
+    assert waiting.wait(timeout=240) == 75
 
 
 def test_a_worker_ends_when_the_queue_is_empty_and_when_the_backend_is_away(site: Site) -> None:

@@ -41,14 +41,14 @@ def test_a_process_that_nobody_asked_to_end_is_replaced_by_one_with_its_argument
     assert ways == ["-m worker.main --device cpu"]
 
 
-@pytest.mark.parametrize(("reported", "code"), [(True, 0), (False, 75)])
-def test_a_process_with_nothing_more_to_do_is_not_replaced_and_says_whether_the_backend_heard_of_the_end(
-    ways: list[str], reported: bool, code: int
+@pytest.mark.parametrize(("over", "code"), [(True, 0), (False, 75)])
+def test_a_process_for_one_run_is_not_replaced_behind_it_and_says_whether_the_run_is_over(
+    ways: list[str], over: bool, code: int
 ) -> None:
-    one = Process([])
+    one = Process([], once=True)
     one.last = True
     with pytest.raises(Ended):
-        one.end(reported)
+        one.end(over)
     assert ways == [f"exit {code}"]
 
 

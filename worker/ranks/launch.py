@@ -38,6 +38,7 @@ Work = Callable[..., Any]
 
 _LOOK_SECONDS = _SHOW_SECONDS = 0.1
 _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
+_LAST_WORDS_SECONDS = 1.0  # for the others, once one has died: torch's agent asks them to end, and they do not listen
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -94,6 +95,7 @@ class _Heard:
     children: dict[int, BaseProcess] = field(default_factory=dict)
     result: Any = None
     ended: set[int] = field(default_factory=set)
+    codes: dict[int, int] = field(default_factory=dict)  # exit codes of those that ended before they were asked to
     failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
     refused: BaseException | None = None  # what an answer raised here
 
@@ -171,6 +173,11 @@ def _serve(
                 name, what, given = line.recv()
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
+                if rank not in heard.ended:
+                    if (child := heard.children.get(rank)) is not None:
+                        child.join(_LAST_WORDS_SECONDS)
+                        heard.codes[rank] = child.exitcode or 0
+                    until = min(until, time.monotonic() + _LAST_WORDS_SECONDS)
                 continue
             if name == "here":
                 lines[rank][1].close()  # that end is the process's alone from now on
@@ -200,10 +207,9 @@ def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: in
     own = [fail for _, fail, lost in sorted(heard.failed, key=lambda one: one[0]) if not lost]
     if own:
         return own[0]
-    for rank, child in sorted(heard.children.items()):
-        # What torch's agent says is of the first that it looked at; and by SIGTERM it ends those that wait for another.
-        if child.exitcode is not None and child.exitcode < 0 and child.exitcode != -signal.SIGTERM:
-            return _died(attempt, rank, count, signal.Signals(-child.exitcode).name)
+    for rank, code in sorted(heard.codes.items()):  # what torch's agent says is of the first that it looked at
+        if code < 0:
+            return _died(attempt, rank, count, signal.Signals(-code).name)
     if heard.failed:
         return heard.failed[0][1]
     return _died(attempt, None, count, "".join(map(str, launched)) or "no reason is known")
@@ -229,7 +235,11 @@ def _rank(
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the worker is asked to end, and ends this one
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # from a terminal, or from Slurm to all of a job: the worker ends this one
+        signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     rank = int(os.environ["RANK"])
     for other in (*lines[:rank], *lines[rank + 1 :]):

@@ -46,6 +46,11 @@ def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
     ranks.gather(None)
 
 
+def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line) -> list[int]:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return ranks.gather(ranks.rank)
+
+
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     if ranks.first:
         raise Interrupted("paused")
@@ -75,6 +80,10 @@ def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(whi
     with pytest.raises(RankFailed, match=rf"Process {which} of the 2 processes .* died \(SIGKILL\)") as failed:
         run(die, which)
     assert failed.value.fail.retryable
+
+
+def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
+    assert run(be_asked_to_end) == [0, 1]
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
