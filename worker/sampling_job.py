@@ -58,7 +58,7 @@ def run_sample(
             sampler = GroupSampler(policy, NativeEngine(policy), scorer)
             reports = sample_groups(config, items, sampler, start.attempt, channels.show_or_end)
         elif scorer is not None and config.rescores is not None:
-            earlier = _groups_of(client, config.rescores)
+            earlier = earlier_groups(client, config.rescores)
             by_id = {item.id: item for item in items}
             reports = score_again(config, earlier, by_id, scorer, start.attempt, channels.show_or_end)
         seq = 0
@@ -68,17 +68,10 @@ def run_sample(
                 seq += 1
 
 
-def _groups_of(client: Client, run_id: int) -> list[Group]:
+def earlier_groups(client: Client, run_id: int) -> list[Group]:
     """All groups of a sample, in order. Raises RunFailure if it was deleted."""
-    groups: list[Group] = []
-    cursor: str | None = None
     try:
-        while True:
-            page = client.groups(run_id, limit=200, sort="step", cursor=cursor)
-            groups += [client.group(one.id) for one in page.items]
-            cursor = page.next_cursor
-            if cursor is None:
-                return sorted(groups, key=lambda group: (group.step, group.index))
+        return sorted(client.all_groups(run_id), key=lambda group: (group.step, group.index))
     except ApiError as error:
         text = f"The completions of sample {run_id} cannot be read: {error.message.removesuffix('.')}. Sample again."
         raise RunFailure("sample_gone", text) from error

@@ -5,12 +5,12 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Literal
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, stored_token
+from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, load, stored_token
 from backend.contract.reward import Name, PythonFunction
 
 
@@ -30,6 +30,10 @@ class JudgeSettings(BaseModel):
         """One process's share of the limits."""
         concurrent, rate = max(1, self.max_concurrent // processes), self.requests_per_minute / processes
         return self.model_copy(update={"max_concurrent": concurrent, "requests_per_minute": rate})
+
+
+# They hold secrets, or may: an address can hold a password.
+_OF_EACH_MACHINE = ("judges", "vllm_url", "vllm_weights", "vllm_api_key")
 
 
 class Settings(BaseSettings):
@@ -55,6 +59,12 @@ class Settings(BaseSettings):
     idle_exit: Annotated[float, Field(ge=0)] | None = Field(
         None,
         description="End when nothing could be claimed for this many seconds; without it, the worker waits for work for ever.",
+    )
+    executor: Literal["local", "ray"] = Field(
+        "local", description="Where runs are trained: by this worker itself, or as jobs of a Ray cluster."
+    )
+    ray_address: Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")] | None = Field(
+        None, description="Where the Ray cluster answers, as host:port; 6379 is Ray's default port."
     )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
@@ -92,6 +102,26 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _ray_has_an_address(self) -> "Settings":
+        if self.executor == "ray" and self.ray_address is None:
+            raise ValueError("GROUPSCOPE_EXECUTOR=ray needs GROUPSCOPE_RAY_ADDRESS, as in head.example:6379")
+        return self
+
+    def to_send(self) -> "Settings":
+        """These settings without secrets, and with a home that other machines find if they have the same folder."""
+        kept = (*_OF_EACH_MACHINE, "token", "backend_url")
+        plain = {name: Settings.model_fields[name].get_default(call_default_factory=True) for name in kept}
+        return self.model_copy(update={**plain, "home": self.home.resolve()})
+
+    def as_received(self) -> "Settings":
+        """Settings that were sent, with those that did not come along from this machine's environment or `<home>/.env`.
+
+        Raises CannotStart if they cannot be read.
+        """
+        own = load(Settings, home=self.home)
+        return self.model_copy(update={name: getattr(own, name) for name in _OF_EACH_MACHINE})
+
     @property
     def checkpoints(self) -> Path:
         """The checkpoint store."""
@@ -117,13 +147,16 @@ class Settings(BaseSettings):
         return self.token.get_secret_value() if self.token is not None else stored_token(self.home)
 
 
+_LABEL = "store-id"
+
+
 def store_name(checkpoints: Path) -> str:
     """The store's name: its path and a random id that lies in it.
 
     Two machines may use the same path for different disks, and only one of them can resume what lies there.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
-    label = checkpoints / "store-id"
+    label = checkpoints / _LABEL
     if not label.exists():
         partial = checkpoints / f".store-id.{secrets.token_hex(8)}.partial"
         partial.write_text(secrets.token_hex(4))
@@ -134,6 +167,14 @@ def store_name(checkpoints: Path) -> str:
         finally:
             partial.unlink()
     return f"{checkpoints}#{label.read_text().strip()}"
+
+
+def is_store(checkpoints: Path, store: str) -> bool:
+    """Whether the store of this name lies there."""
+    try:
+        return store.endswith(f"#{(checkpoints / _LABEL).read_text().strip()}")
+    except OSError:
+        return False
 
 
 def take_name(home: Path, store: str) -> tuple[str, IO[str]]:

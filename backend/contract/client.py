@@ -233,6 +233,17 @@ class Client:
         query = q.StepQuery(after_step=after_step)
         return self._to.get(r.Page[StepSummary], f"/api/v1/runs/{run_id}/steps", query).items
 
+    def all_groups(self, run_id: int) -> list[Group]:
+        """Every group of a run, with its completions."""
+        groups: list[Group] = []
+        cursor: str | None = None
+        while True:
+            page = self.groups(run_id, limit=200, sort="step", cursor=cursor)
+            groups += [self.group(one.id) for one in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                return groups
+
     def step_scores(self, run_id: int, step: int) -> StepScores:
         """Every number of a step's groups, without texts: what another estimator needs."""
         scores = StepScores(run_id=run_id, step=step, groups=[])

@@ -49,7 +49,9 @@ def figures(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
     began = time.monotonic()
     yield
     for run in site.client.runs().items:
-        sys.stdout.write(f"\n{request.node.name}: {run.status} in attempt {run.attempt}, {time.monotonic() - began:.0f} s\n")
+        sys.stdout.write(
+            f"\n{request.node.name}: {run.status} in attempt {run.attempt}, {time.monotonic() - began:.0f} s\n"
+        )
 
 
 def finished(site: Site, cluster: Cluster, run: Run, job: str) -> Run:

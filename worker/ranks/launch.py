@@ -18,7 +18,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -54,10 +54,20 @@ class Dismissed(Exception):
     """The worker has no more use for this process."""
 
 
+class Ends(Protocol):
+    """What a line is made of, such as a pipe."""
+
+    def send(self, message: tuple[str, object, object], /) -> None:
+        """Give it to the worker."""
+
+    def recv(self) -> tuple[bool, Any]:
+        """Whether the worker answers what was asked last, and what. Raises EOFError if the worker is gone."""
+
+
 class Line:
     """From one process to the worker that started it. Threads may share it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Ends) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._phase: str | None = None
@@ -89,7 +99,7 @@ class Line:
 
 
 @dataclass
-class _Heard:
+class Heard:
     """What is known of the processes and of their end, by rank."""
 
     children: dict[int, BaseProcess] = field(default_factory=dict)
@@ -98,6 +108,33 @@ class _Heard:
     codes: dict[int, int] = field(default_factory=dict)  # exit codes of those that ended before they were asked to
     failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
     refused: BaseException | None = None  # what an answer raised here
+
+    def take(
+        self,
+        rank: int,
+        message: tuple[str, Any, Sequence[Any]],
+        answers: Mapping[str, Callable[..., Any]],
+        reply: Callable[[tuple[bool, Any]], None],
+    ) -> None:
+        """Take in what a process said, and reply if it asked."""
+        name, what, given = message
+        if name == "ask":
+            try:
+                answer = answers[what](*given)
+            except BaseException as error:  # noqa: BLE001 — raised again where the run is led
+                self.refused = error
+                return
+            reply((True, answer))
+        elif name == "ended":
+            self.ended.add(rank)
+            if rank == 0:
+                self.result = what
+        elif name == "failed":
+            self.failed.append((rank, *what))
+
+    def own_failure(self) -> Fail | None:
+        """What one of them said of its end, unless it only lost another."""
+        return next((fail for _, fail, lost in sorted(self.failed, key=lambda one: one[0]) if not lost), None)
 
 
 def run_ranks(
@@ -114,7 +151,7 @@ def run_ranks(
 
     `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. Raises RankFailed.
     """
-    count, heard = len(devices), _Heard()
+    count, heard = len(devices), Heard()
     lines = [multiprocessing.Pipe() for _ in range(count)]
     threads = max(1, torch.get_num_threads() // count)
     payload = (work, tuple(given), attempt, tuple(devices), shards, threads, patience, [theirs for _, theirs in lines])
@@ -160,7 +197,7 @@ def _serve(
     thread: threading.Thread,
     lines: Sequence[tuple[Connection, Connection]],
     answers: Mapping[str, Callable[..., Any]],
-    heard: _Heard,
+    heard: Heard,
 ) -> None:
     """Until the processes have ended, or should be."""
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines)}
@@ -170,7 +207,7 @@ def _serve(
             if line not in ready:
                 continue
             try:
-                name, what, given = line.recv()
+                message = line.recv()
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
                 if rank not in heard.ended:
@@ -179,34 +216,25 @@ def _serve(
                         heard.codes[rank] = child.exitcode or 0
                     until = min(until, time.monotonic() + _LAST_WORDS_SECONDS)
                 continue
-            if name == "here":
+            if message[0] == "here":
                 lines[rank][1].close()  # that end is the process's alone from now on
                 for child in multiprocessing.active_children():
-                    if child.pid == what:
+                    if child.pid == message[1]:
                         heard.children[rank] = child
-            elif name == "ask":
-                try:
-                    answer = answers[what](*given)
-                except BaseException as error:  # noqa: BLE001 — raised again where the run is led
-                    heard.refused = error
-                    return
-                with suppress(OSError):  # it died while it waited
-                    line.send((True, answer))
-            elif name == "ended":
-                heard.ended.add(rank)
-                if rank == 0:
-                    heard.result, until = what, time.monotonic() + _LEAVE_SECONDS
-            else:
-                heard.failed.append((rank, *what))
+            with suppress(OSError):  # it died while it waited for a reply
+                heard.take(rank, message, answers, line.send)
+            if heard.refused is not None:
+                return
+            if 0 in heard.ended:
+                until = min(until, time.monotonic() + _LEAVE_SECONDS)
         if not ready and not thread.is_alive():
             return
 
 
-def _cause(attempt: int, heard: _Heard, launched: list[BaseException], count: int) -> Fail:
+def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int) -> Fail:
     """Why the processes ended: what one of them said, unless it only lost another."""
-    own = [fail for _, fail, lost in sorted(heard.failed, key=lambda one: one[0]) if not lost]
-    if own:
-        return own[0]
+    if (own := heard.own_failure()) is not None:
+        return own
     for rank, code in sorted(heard.codes.items()):  # what torch's agent says is of the first that it looked at
         if code < 0:
             return _died(attempt, rank, count, signal.Signals(-code).name)
@@ -250,14 +278,26 @@ def _rank(
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     torch.set_num_threads(threads)
     try:
-        ranks = Ranks.join(rank, len(devices), shards, device, patience)
-        line.tell("ended", work(ranks, device, line, *given))
+        ended = tell_end(
+            line, attempt, lambda: work(Ranks.join(rank, len(devices), shards, device, patience), device, line, *given)
+        )
+    except Dismissed:
+        os._exit(0)
+    if not ended:
+        os._exit(1)  # without a farewell: the others wait in the midst of a step
+    dist.destroy_process_group()
+
+
+def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:
+    """Do it and tell the worker how it ended; whether it ended well. Raises Dismissed."""
+    try:
+        line.tell("ended", do())
     except Interrupted as interrupted:
         line.tell("ended", interrupted.ending)
     except Dismissed:
-        os._exit(0)
+        raise
     except Exception as error:  # noqa: BLE001 — the boundary of the process
         lost = isinstance(error, dist.DistError) or "gloo" in str(error)
         line.tell("failed", (failure(attempt, error), lost))
-        os._exit(1)  # without a farewell: the others wait in the midst of a step
-    dist.destroy_process_group()
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Every run of a worker that has a cluster is done there, by processes that get no secret and reach the backend through the worker."""
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from processes import tiny_run
+from wire import Wire, claimed, worker
+
+from backend.contract.home import CannotStart, load
+from backend.contract.protocol import CheckpointReport, Fail, Finish, Report
+from worker import main
+from worker.cluster import cluster
+from worker.errors import Interrupted
+from worker.job import run_claim
+from worker.ranks.launch import Heard, Line, RankFailed, tell_end
+from worker.ranks.ranks import Ranks
+from worker.settings import Settings, store_name
+
+CPU = torch.device("cpu")
+SECRETS = ["the-backends-token", "claims-secret", "vllm-key", "judge-password"]
+JUDGES = {"strict": {"url": "https://user:judge-password@judge.example/v1", "model": "some-model"}}
+DATASET = {
+    "kind": "dataset",
+    "source": "upload:3",
+    "prompt_column": "question",
+    "answer_column": "answer",
+    "held_out": 0,
+}
+ROWS = b'{"question": "1 + 1", "answer": "2"}\n' * 4
+
+
+def sent(what: Any) -> Any:
+    """It as it arrives elsewhere."""
+    return pickle.loads(pickle.dumps(what))  # noqa: S301 — our own
+
+
+class Ends:
+    """A line within one process."""
+
+    def __init__(self, heard: Heard, answers: Mapping[str, Callable[..., Any]]) -> None:
+        self.heard, self.answers, self.replies = heard, answers, list[tuple[bool, Any]]()
+
+    def send(self, message: tuple[str, object, object], /) -> None:
+        self.heard.take(0, sent(message), self.answers, self.replies.append)
+
+    def recv(self) -> tuple[bool, Any]:
+        return self.replies.pop() if self.replies else (False, None)
+
+
+class InPlace:
+    """A cluster that has one process: this one, which sees no more of the worker than what is sent."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.sent, self.asked, self.places = home, b"", set[str](), 1
+
+    def free(self) -> int:
+        return self.places
+
+    def run_ranks(
+        self,
+        work: Callable[..., Any],
+        given: Sequence[object],
+        *,
+        attempt: int,
+        count: int,
+        answers: Mapping[str, Callable[..., Any]],
+        **_: object,
+    ) -> Any:
+        self.sent, heard = pickle.dumps((work, tuple(given))), Heard()
+        work, given = sent((work, tuple(given)))
+        line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
+        tell_end(line, attempt, lambda: work(Ranks(0, count), CPU, line, *given))
+        if heard.refused is not None:
+            raise heard.refused
+        if failed := heard.own_failure():
+            raise RankFailed(failed)
+        return heard.result
+
+    def _noted(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*given: object) -> Any:
+            self.asked.add(name)
+            return answer(*given)
+
+        return note
+
+
+def do(
+    home: Path, config: dict[str, object], *, wire: Wire | None = None, store: str | None = None, **changes: object
+) -> tuple[Wire, InPlace]:
+    wire, place = wire or Wire(), InPlace(home)
+    settings = {"executor": "ray", "ray_address": "head:6379", "token": SECRETS[0], "judges": JUDGES}
+    settings |= {"vllm_url": "http://vllm:8000", "vllm_weights": home / "w", "vllm_api_key": SECRETS[2]}
+    one = worker(home, wire, **(settings | changes))
+    info = one.info.model_copy(update={"store": store or store_name(one.settings.checkpoints)})
+    named = {**one.__dict__, "info": info, "cluster": place}
+    run_claim(type(one)(**named), claimed(config).model_copy(update={"secret": SECRETS[1]}))
+    return wire, place
+
+
+@pytest.fixture
+def uploaded(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    wire = Wire()
+    monkeypatch.setattr(wire, "upload_content", lambda upload: ROWS if upload == 3 else b"")
+    return wire
+
+
+def test_a_run_of_one_process_is_done_there_and_what_it_gets_has_no_secret(tmp_path: Path, uploaded: Wire) -> None:
+    wire, place = do(tmp_path, tiny_run(2, every=2, task=DATASET), wire=uploaded)
+    assert isinstance(wire.told[-1], Finish), wire.told[-1]
+    assert [one.step for one in wire.told if isinstance(one, CheckpointReport)] == [2]
+    assert place.asked >= {"send", "show", "requested", "shutting_down", "between_steps", "upload_content"}
+    assert [secret for secret in SECRETS if secret.encode() in place.sent] == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1},
+        {
+            "kind": "dpo",
+            "pairs": {"kind": "sampled", "prompts": 6, "held_out_prompts": 2, "group_size": 4},
+            "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0, "checkpoint_every": 1},
+        },
+    ],
+    ids=lambda config: config["kind"],
+)
+def test_runs_of_other_kinds_are_done_there_too(tmp_path: Path, config: dict[str, object]) -> None:
+    wire, place = do(tmp_path, config)
+    assert isinstance(wire.told[-1], Finish), wire.told[-1]
+    assert place.sent
+    assert any(isinstance(one, Report) for one in wire.told)
+
+
+def test_a_node_without_the_data_directory_fails_the_run_and_says_what_to_do(tmp_path: Path) -> None:
+    wire, _ = do(tmp_path, tiny_run(1), store="/elsewhere/checkpoints#another")
+    (fail,) = [one for one in wire.told if isinstance(one, Fail)]
+    assert fail.error.code == "node_without_data"
+    assert f"does not have the worker's data directory at {tmp_path}. Mount the same folder there" in fail.error.message
+
+
+def test_a_node_takes_judges_and_vllm_from_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings.model_validate(
+        {"home": tmp_path, "judges": JUDGES, "token": SECRETS[0], "silence_seconds": 7, "backend_url": "http://b:1"}
+    )
+    (tmp_path / ".env").write_text('GROUPSCOPE_JUDGES={"strict": {"url": "http://near.example", "model": "near"}}\n')
+    (tmp_path / ".env").chmod(0o600)
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("GROUPSCOPE_SILENCE_SECONDS", "9")
+    received = given.to_send().as_received()
+    assert str(received.judges["strict"].url) == "http://near.example/"
+    assert (received.silence_seconds, received.token, received.backend_url) == (7, None, "http://127.0.0.1:8000")
+
+
+def test_nothing_is_asked_of_the_backend_while_the_cluster_is_full(tmp_path: Path) -> None:
+    wire, place = Wire(), InPlace(tmp_path)
+    place.places = 0
+    one = worker(tmp_path, wire)  # whose client would not be answered
+    assert type(one)(**{**one.__dict__, "cluster": place}).ask() is None
+
+
+def test_without_ray_a_worker_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "a-token-for-this-test")
+    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--home", str(tmp_path), "--executor", "ray", "--ray-address", "head:6379"])
+    assert "pip install 'groupscope[worker,ray]'" in str(ended.value)
+
+
+@pytest.mark.parametrize("address", [None, "ray://head:10001", "head", "auto"])
+def test_a_cluster_has_an_address_of_host_and_port(tmp_path: Path, address: str | None) -> None:
+    with pytest.raises(CannotStart, match="GROUPSCOPE_RAY_ADDRESS"):
+        load(Settings, home=tmp_path, executor="ray", ray_address=address)
+
+
+class Failed(Exception):
+    """As Ray Train's errors are seen from here."""
+
+    worker_failures: dict[int, Exception]
+
+
+def test_what_a_process_said_counts_more_than_that_ray_lost_it() -> None:
+    heard, error = Heard(), Failed("Ray says so")
+    error.worker_failures = {0: Exception(), 1: Exception()}
+    died = cluster._cause(3, heard, [error], 2)
+    assert (died.error.code, died.retryable, died.error.details) == ("rank_died", True, "Ray says so")
+    assert died.error.message.startswith("Process 0 of the 2 processes of this run died on the Ray cluster")
+    lost = Fail.model_validate({"attempt": 3, "error": {"code": "lost", "message": "it lost another"}})
+    heard.failed.append((0, lost, True))
+    assert cluster._cause(3, heard, [error], 2).error.message.startswith("Process 1 of the 2 processes")
+    own = Fail.model_validate({"attempt": 3, "error": {"code": "own", "message": "its own"}})
+    heard.failed.append((1, own, False))
+    assert cluster._cause(3, heard, [error], 2) is own
+
+
+def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -> None:
+    class PreemptionError(Exception):
+        pass
+
+    class WorkerGroupStartupTimeoutError(Exception):
+        pass
+
+    waited = Exception()
+    waited.controller_failure = WorkerGroupStartupTimeoutError()  # type: ignore[attr-defined]
+    assert "taken away" in (cluster._no_fault(PreemptionError()) or "")
+    assert "took the places" in (cluster._no_fault(waited) or "")
+    assert cluster._no_fault(Exception()) is None
+    assert Interrupted().ending == "released"
