@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -45,7 +45,8 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
-from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks.launch import Line, Part, RankFailed, run_ranks
+from worker.ranks.nodes import Announced, Followers, parts_of
 from worker.ranks.ranks import ALONE, Ranks
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
@@ -81,6 +82,7 @@ class Worker:
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
     cluster: Cluster | None = None  # what computes in the place of this process
+    followers: Followers | None = None  # the other nodes that train one run with this one
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     # At once, with whether the run is over; a fresh process takes its place unless this one was asked to end.
     end_process: Callable[[bool], None] = lambda over: None
@@ -92,7 +94,7 @@ class Worker:
     def ask(self, *kinds: Kind) -> Claim | None:
         """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
         processes = self.info.processes if self.cluster is None else self.cluster.free()
-        if not processes:
+        if not processes or (self.followers is not None and self.followers.missing):
             return None
         now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
         info = self.info.model_copy(update=now)
@@ -357,29 +359,45 @@ def _compute_in_ranks(
 ) -> Ending:
     """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token."""
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
-    if worker.cluster is None:
-        start = partial(run_ranks, devices=worker.devices[: compute.processes])
-        sent = settings.model_copy(update={"token": None})
-    else:
-        start = partial(worker.cluster.run_ranks, count=compute.processes)
-        sent = settings.to_send()
-    ending: Ending = start(
-        _compute_in_rank,
-        (sent, worker.info, claim, config, place),
-        attempt=claim.attempt,
-        shards=compute.parts,
-        # Longer than the watch waits: it says why.
-        patience=timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds)),
-        answers={
-            "send": channels.send,
-            "show": channels.show,
-            "requested": channels.requested,
-            "between_steps": channels.between_steps,
-            "shutting_down": channels.shutting_down,
-            "upload_content": worker.client.upload_content,
-            "earlier_groups": partial(earlier_groups, worker.client),
-        },
-    )
+    # Longer than the watch waits: it says why.
+    patience = timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds))
+    devices = worker.devices[: compute.processes]
+    on_nodes: AbstractContextManager[Part | None] = nullcontext(None)
+    if worker.followers is not None and compute.processes > len(devices):
+        resume = None if place.resume is None else str(place.resume.relative_to(place.store))
+        on_nodes = worker.followers.run(
+            Announced(
+                claim=claim,
+                store=place.store_name,
+                resume=resume,
+                shards=compute.parts,
+                patience=patience.total_seconds(),
+                parts=parts_of(compute.processes, len(devices)),
+            )
+        )
+    with on_nodes as part:
+        if worker.cluster is None:
+            start = partial(run_ranks, devices=devices, part=part)
+            sent = settings.model_copy(update={"token": None})
+        else:
+            start = partial(worker.cluster.run_ranks, count=compute.processes)
+            sent = settings.to_send()
+        ending: Ending = start(
+            compute_in_rank,
+            (sent, worker.info, claim, config, place),
+            attempt=claim.attempt,
+            shards=compute.parts,
+            patience=patience,
+            answers={
+                "send": channels.send,
+                "show": channels.show,
+                "requested": channels.requested,
+                "between_steps": channels.between_steps,
+                "shutting_down": channels.shutting_down,
+                "upload_content": worker.client.upload_content,
+                "earlier_groups": partial(earlier_groups, worker.client),
+            },
+        )
     return ending
 
 
@@ -398,7 +416,7 @@ class _ClientByLine(Client):
         return groups
 
 
-def _compute_in_rank(
+def compute_in_rank(
     ranks: Ranks,
     device: torch.device,
     line: Line,

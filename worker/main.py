@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
@@ -18,11 +19,13 @@ from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
+from worker.follower import follow
 from worker.job import Spent, Worker, is_sample, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
+from worker.ranks.nodes import Followers
 from worker.rewards.reward_folder import RewardFolder
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
@@ -47,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     with in_words():
         settings, driver = _settings(arguments)
         make_private(settings.home)
+        if settings.node_rank:
+            return follow(settings, Process(arguments, once=settings.once))
         token = settings.read_token()
         store = store_name(settings.checkpoints)
         if settings.executor == "ray":
@@ -69,6 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
+        followers = (
+            Followers(settings.nodes, settings.rendezvous) if settings.rendezvous and settings.nodes > 1 else None
+        )
     settle(device)
     process = Process(arguments, once=settings.once, parent=None if line is None else parent)
     process.listen()  # after Ray, which has a handler of its own for SIGTERM
@@ -95,8 +103,14 @@ def main(arguments: list[str] | None = None) -> int:
             judges=sorted(settings.judges),
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
-            processes=settings.processes,
+            processes=settings.nodes * settings.processes,
         )
+
+        def end(over: bool) -> NoReturn:
+            if followers is not None and process.last:
+                followers.close(process.exit_code(over))
+            process.end(over)
+
         worker = Worker(
             settings,
             info,
@@ -104,19 +118,23 @@ def main(arguments: list[str] | None = None) -> int:
             device,
             devices=devices,
             cluster=cluster,
-            shutting_down=process.shutting_down,
+            followers=followers,
+            shutting_down=lambda: process.shutting_down() or (followers is not None and followers.leaving),
             hurried=process.hurried,
-            end_process=process.end,
+            end_process=end,
             reward_files=lambda: own.files,
             models=lambda: offered.models,
         )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
-            return process.exit_code(_serve(worker, process))
+            code = process.exit_code(_serve(worker, process))
         except Spent as spent:
             log.warning("%s: this process is ending", spent)
-            process.end(spent.over)
+            end(spent.over)
+        if followers is not None:
+            followers.close(code)
+    return code
 
 
 def _serve(worker: Worker, process: Process) -> bool:
@@ -181,6 +199,9 @@ def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument(
         "--idle-exit", type=float, help="end when nothing could be claimed for this many seconds (GROUPSCOPE_IDLE_EXIT)"
     )
+    parser.add_argument("--nodes", type=int, help="on how many machines it trains one run (GROUPSCOPE_NODES)")
+    parser.add_argument("--node-rank", type=int, help="which of them this is, from 0 on (GROUPSCOPE_NODE_RANK)")
+    parser.add_argument("--rendezvous", help="where they meet, node 0's host:port (GROUPSCOPE_RENDEZVOUS)")
     parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
     parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
     driver = argparse.Namespace()
