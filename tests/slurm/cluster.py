@@ -41,7 +41,7 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 GresTypes=gpu
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000 Gres=gpu:1\n"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=8000 Gres=gpu:1\n"
 _PARTITIONS = """
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=60
 PartitionName=high Nodes=ALL PriorityTier=2 PreemptMode=OFF

@@ -13,8 +13,9 @@ from backend.contract.records import Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
-RUN = str(ROOT / "deploy/slurm/run.sbatch")
-LONG = 600  # steps: half a minute and more
+RUN, NODES = (str(ROOT / "deploy/slurm" / name) for name in ("run.sbatch", "nodes.sbatch"))
+LONG = 150  # steps of 0.4 s and more
+SLOW = "slow_rewards:slow"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,13 @@ def submit(cluster: Cluster, site: Site) -> Callable[..., str]:
     """Submits a job with what docs/deploy/slurm.md says of its environment."""
 
     def submitted(*job: str) -> str:
-        environment = {"GROUPSCOPE_HOME": str(site.home), "GROUPSCOPE_BACKEND_URL": site.url, "OMP_NUM_THREADS": "1"}
+        environment = {
+            "GROUPSCOPE_HOME": str(site.home),
+            "GROUPSCOPE_BACKEND_URL": site.url,
+            "GROUPSCOPE_REWARD_FUNCTIONS": SLOW,
+            "GROUPSCOPE_REWARD_PATH": str(Path(__file__).parent),
+            "OMP_NUM_THREADS": "1",
+        }
         return cluster.submit(f"--output={site.home}/job-%j.log", *job, **environment)
 
     return submitted
@@ -52,6 +59,11 @@ def figures(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
         sys.stdout.write(
             f"\n{request.node.name}: {run.status} in attempt {run.attempt}, {time.monotonic() - began:.0f} s\n"
         )
+
+
+def slow_run(every: int = LONG, **changes: object) -> dict[str, object]:
+    reward = {"name": "slow", "kind": "python", "function": SLOW}
+    return tiny_run(LONG, every=every, rewards={"functions": [reward]}, **changes)
 
 
 def finished(site: Site, cluster: Cluster, run: Run, job: str) -> Run:
@@ -75,20 +87,21 @@ def test_a_job_trains_one_run_and_is_completed(cluster: Cluster, site: Site, sub
 def test_a_job_near_its_time_limit_saves_waits_again_and_goes_on(
     cluster: Cluster, site: Site, submit: Callable[..., str]
 ) -> None:
-    run = site.client.create_run(tiny_run(LONG, every=LONG))
+    run = site.client.create_run(slow_run())
     job = submit("--time=1", "--signal=TERM@20", RUN)
-    wait_until(lambda: site.client.run(run.id).attempt == 2, "it is begun again")
-    saved = site.client.checkpoints(run.id)[0].step
-    assert 0 < saved < LONG
+    wait_until(lambda: int(cluster.job(job)["Restarts"]) == 1, "its time was nearly over")
+    assert site.client.run(run.id).status == "queued"
+    cluster.command("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     ended = finished(site, cluster, run, job)
     assert ended.failures == 0
-    assert int(cluster.job(job)["Restarts"]) == ended.attempt - 1
+    assert int(cluster.job(job)["Restarts"]) >= ended.attempt - 1 >= 1
+    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(LONG))
 
 
 def test_a_job_that_is_preempted_saves_makes_room_and_goes_on(
     cluster: Cluster, site: Site, submit: Callable[..., str]
 ) -> None:
-    run = site.client.create_run(tiny_run(LONG, every=LONG))
+    run = site.client.create_run(slow_run())
     job = submit(RUN)
     reached = site.wait_for_step(run.id, 3).progress.step
     urgent = submit("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 5")
@@ -101,7 +114,7 @@ def test_a_job_that_is_preempted_saves_makes_room_and_goes_on(
 def test_a_job_that_is_queued_again_gives_its_run_back_and_goes_on(
     cluster: Cluster, site: Site, submit: Callable[..., str]
 ) -> None:
-    run = site.client.create_run(tiny_run(LONG, every=LONG))
+    run = site.client.create_run(slow_run())
     job = submit(RUN)
     site.wait_for_step(run.id, 3)
     cluster.command("scontrol", "requeue", job)
@@ -111,7 +124,7 @@ def test_a_job_that_is_queued_again_gives_its_run_back_and_goes_on(
 def test_a_node_that_fails_costs_one_attempt_and_the_run_goes_on_elsewhere(
     cluster: Cluster, site: Site, submit: Callable[..., str]
 ) -> None:
-    run = site.client.create_run(tiny_run(LONG, every=20))
+    run = site.client.create_run(slow_run(every=20))
     job = submit(RUN)
     site.wait_for_step(run.id, 25)
     node = cluster.job(job)["BatchHost"]
@@ -120,3 +133,16 @@ def test_a_node_that_fails_costs_one_attempt_and_the_run_goes_on_elsewhere(
     assert (ended.attempt, ended.failures) == (2, 1)
     assert cluster.job(job)["BatchHost"] != node
     cluster.start_node(node)
+
+
+def test_a_job_on_two_nodes_trains_one_run_with_both_and_saves_when_it_is_preempted(
+    cluster: Cluster, site: Site, submit: Callable[..., str]
+) -> None:
+    run = site.client.create_run(slow_run(compute={"processes": 2}))
+    job = submit("--gpus-per-node=1", NODES)
+    reached = site.wait_for_step(run.id, 3).progress.step
+    urgent = submit("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 5")
+    wait_until(lambda: cluster.job(urgent)["JobState"] == "COMPLETED", "the urgent job has run")
+    assert site.client.checkpoints(run.id)[0].step >= reached
+    ended = finished(site, cluster, run, job)
+    assert (ended.attempt, ended.failures) == (2, 0)
