@@ -37,7 +37,11 @@ for one in json.load(sys.stdin):
     k.validate(one, k.latest_version(), strict=True)
 """
 SKYPILOT = """
-import json, sys, sky
+import json, os, sys, sky
+from sky.catalog.common import get_catalog_path
+names = get_catalog_path("common/accelerators.csv")  # which it would fetch
+os.makedirs(os.path.dirname(names))
+open(names, "w").write("AcceleratorName,Clouds\\nH100,['AWS']\\n")
 task = sky.Task.from_yaml_config(json.load(sys.stdin), env_overrides=[("GROUPSCOPE_BACKEND_URL", "http://x")], secrets_overrides=[("GROUPSCOPE_TOKEN", "t")])
 task.validate()
 print(json.dumps([task.num_nodes, [r.job_recovery for r in task.resources], task.run]))
@@ -46,7 +50,7 @@ DSTACK = """
 import json, sys
 from dstack._internal.core.models.configurations import parse_apply_configuration
 read = parse_apply_configuration(json.load(sys.stdin))
-print(json.dumps([read.nodes, read.commands, read.retry.duration]))
+print(json.dumps([read.nodes or 1, read.commands, read.retry.duration]))
 """
 
 
