@@ -300,10 +300,8 @@ def _rank(
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # from a terminal, or from Slurm to all of a job: the worker ends this one
+    # From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends this one.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     here = int(os.environ["LOCAL_RANK"])
