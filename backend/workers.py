@@ -3,8 +3,9 @@
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, case, func, select, update
 
+from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.runs.store import PRESENT
@@ -14,6 +15,7 @@ from backend.storage.tables import attempt, run, worker
 
 MOST = 1000  # workers in a list
 DAY = 86_400.0
+ASKS_PER_SECOND = 40  # of all idle workers together: a claim takes the backend a few milliseconds
 HELD = 2_000  # times that are kept; a day of runs that take a minute has fewer
 
 
@@ -26,6 +28,12 @@ def heard(tx: Connection, beat: p.Heartbeat, now: float) -> None:
     """A worker's heartbeat came, with its folder of rewards where that has changed."""
     values = beat.model_dump(include={"reward_files"}, exclude_none=True)
     tx.execute(update(worker).where(worker.c.name == beat.worker).values(seen_at=now, **values))
+
+
+def ask_again_seconds(tx: Connection, terms: Terms) -> float:
+    """When a worker that found nothing should ask again: the sooner the fewer there are, and before it would count as lost."""
+    alive = select(func.count()).select_from(worker).where(worker.c.seen_at > terms.now - terms.ttl)
+    return min(terms.ttl / 3, max(p.ASK_AGAIN_SECONDS, tx.execute(alive).scalar_one() / ASKS_PER_SECOND))
 
 
 def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:

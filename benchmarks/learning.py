@@ -2,6 +2,7 @@
 
     python benchmarks/learning.py grpo --seeds 0 1 2
     python benchmarks/learning.py smollm2-arithmetic --seeds 0 1 2 --out docs/measured/smollm2-arithmetic.json
+    python benchmarks/learning.py grpo --processes 2 --seeds 0 1 2 --out docs/measured/grpo-two-processes.json
 
 Everything happens in a home directory of its own (--home keeps it), on ports that are free.
 """
@@ -76,13 +77,15 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("recipe", choices=[card.id for card in RECIPES if card.config["kind"] == "grpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--processes", type=int, default=1, help="that train each run together")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     arguments = parser.parse_args()
     recipe, results = next(card for card in RECIPES if card.id == arguments.recipe), []
-    with site(home_in(arguments.home, "learning"), workers=1) as running:
+    config = put(recipe.config, "compute.processes", arguments.processes)
+    with site(home_in(arguments.home, "learning"), workers=1, PROCESSES=str(arguments.processes)) as running:
         for seed in arguments.seeds:
-            run = train(running.client, put(recipe.config, "budget.seed", seed), f"{recipe.id}, seed {seed}")
+            run = train(running.client, put(config, "budget.seed", seed), f"{recipe.id}, seed {seed}")
             results.append({"seed": seed, **measure(running.client, run, SERIES)})
     measured = where() | stack("groupscope", "torch", "transformers")
     print(json.dumps(measured))

@@ -25,6 +25,7 @@ from backend.contract.protocol import (
     CheckpointRef,
     CheckpointReport,
     Claim,
+    ClaimReply,
     ClaimRequest,
     Fail,
     Finish,
@@ -91,14 +92,14 @@ class Worker:
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
-    def ask(self, *kinds: Kind) -> Claim | None:
-        """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
+    def ask(self, *kinds: Kind) -> ClaimReply:
+        """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
         processes = self.info.processes if self.cluster is None else self.cluster.free()
         if not processes or (self.followers is not None and self.followers.missing):
-            return None
+            return ClaimReply()
         now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
         info = self.info.model_copy(update=now)
-        return self.client.claim(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
+        return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property
     def spool_folder(self) -> Path:
@@ -434,7 +435,7 @@ def compute_in_rank(
         show=line.show if first else quiet,
         requested=partial(line.ask, "requested") if first else lambda: "nothing",
         between_steps=partial(line.ask, "between_steps") if first else quiet,
-        shutting_down=partial(line.ask, "shutting_down") if first else lambda: False,
+        shutting_down=partial(line.lately, "shutting_down") if first else lambda: False,
     )
     if settings.executor == "ray":
         settings = _received(settings, info.store)
@@ -574,7 +575,7 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
         return
     lease.samples_waiting = False
     try:
-        claim = worker.ask("sample")
+        claim = worker.ask("sample").claim
     except (Unreachable, ApiError) as error:
         log.warning("could not ask for samples: %s", error)
         return

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
-from backend.contract.protocol import WorkerInfo
+from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
@@ -33,7 +33,6 @@ from worker.spool import Recovery
 
 log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 0.5
 _TICK = 0.1
 _LONGEST_WAIT = 5.0
 
@@ -80,13 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
     settle(device)
     process = Process(arguments, once=settings.once, parent=None if line is None else parent)
     process.listen()  # after Ray, which has a handler of its own for SIGTERM
-    computes_on: tuple[str, int | None] | None = describe(device), memory_bytes(device)
-    if cluster is not None and line is not None:
-        with in_words():
-            computes_on = driver.computes_on or cluster.describe(process.shutting_down)
-        if computes_on is None:
-            return 0
-        line.connected(computes_on)
+    with in_words():
+        found = driver.computes_on or (cluster and cluster.describe(process.shutting_down))
+    if cluster is not None and found is None:
+        return 0
+    computes_on, memory = found or (describe(device), memory_bytes(device))
+    if line is not None:
+        line.connected((computes_on, memory))
     with (
         lock,
         cards,
@@ -96,8 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         info = WorkerInfo(
             name=name,
-            device=computes_on[0],
-            memory_bytes=computes_on[1],
+            device=computes_on,
+            memory_bytes=memory,
             store=store,
             versions=versions(),
             judges=sorted(settings.judges),
@@ -144,7 +143,7 @@ def _serve(worker: Worker, process: Process) -> bool:
     A backend that is away is waited for. Returns whether the one run that it was for is over, or there was none. Raises Spent.
     """
     settings = worker.settings
-    wait, recovered, idle_since = _IDLE_SECONDS, False, time.monotonic()
+    wait, recovered, idle_since = ASK_AGAIN_SECONDS, False, time.monotonic()
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
@@ -152,8 +151,8 @@ def _serve(worker: Worker, process: Process) -> bool:
             if not recovered:
                 recovery.advance()
                 recovered = True
-            claim = worker.ask()
-            wait = _IDLE_SECONDS
+            reply = worker.ask()
+            claim, wait = reply.claim, reply.ask_again_seconds
         except Unreachable as error:
             log.warning("%s", error)
             claim, wait = None, min(_LONGEST_WAIT, wait * 1.5)

@@ -20,7 +20,7 @@ class Process:
     """This process, as signals and a watch see it."""
 
     def __init__(self, arguments: Sequence[str], *, once: bool = False, parent: int | None = None) -> None:
-        """`once`: it was started for one run. `parent`: the process that replaces it, and without which it is to end."""
+        """`once`: it was started for one run. `parent`: the process that starts another in its place, and without which it is to end."""
         self._arguments, self._once, self._parent = arguments, once, parent
         self.last = False  # what it works on is all that it was started for: nothing takes its place
         self._asked = list[int]()  # the signals, of which each thread may find some
@@ -63,11 +63,11 @@ class Process:
         if self.last:
             os._exit(self.exit_code(over))
         if not self.shutting_down():
-            log.warning("%s with a clean process", "starting again" if self._parent is None else "the next run starts")
+            log.warning("starting again with a clean process")
         if self.shutting_down():  # perhaps only now
             os._exit(self.exit_code(over=False))
         if self._parent is not None:
-            os._exit(1)
+            os._exit(1)  # the parent starts another
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 

@@ -388,13 +388,17 @@ class Client:
 
     def claim(self, request: p.ClaimRequest) -> p.Claim | None:
         """Ask for a run; None when nothing waits."""
+        return self.ask(request).claim
+
+    def ask(self, request: p.ClaimRequest) -> p.ClaimReply:
+        """Ask for a run; where nothing waits, the reply says when to ask again."""
         key = self._unanswered.setdefault(request.worker.name, secrets.token_hex(16))
         asked = request.model_copy(update={"protocol": p.PROTOCOL, "key": key})
-        claim = self._to.post(p.ClaimReply, "/api/v1/worker/claim", asked).claim
+        reply = self._to.post(p.ClaimReply, "/api/v1/worker/claim", asked)
         self._unanswered.pop(request.worker.name, None)
-        if claim is not None:
-            self.secrets[claim.run_id, claim.attempt] = claim.secret
-        return claim
+        if reply.claim is not None:
+            self.secrets[reply.claim.run_id, reply.claim.attempt] = reply.claim.secret
+        return reply
 
     start = _message("start", p.Start, p.Accepted)
     """Report the step from which the attempt begins."""

@@ -23,6 +23,7 @@ from backend.contract.records import (
 )
 
 PROTOCOL = 2  # 1 had no secrets
+ASK_AGAIN_SECONDS = 0.5
 SECRET_HEADER = "Groupscope-Claim"  # noqa: S105 — the name of the header
 ENDING_HEADER = "Groupscope-Ending"
 """`true` on what only the end of the attempt waits behind: a backend whose disk is full stores it with its reserve."""
@@ -87,9 +88,10 @@ class Claim(Record):
 
 
 class ClaimReply(Record):
-    """`claim` is None when nothing waits that this worker could run."""
+    """`claim` is None when nothing waits that this worker could run; it asks again after `ask_again_seconds`."""
 
     claim: Claim | None = None
+    ask_again_seconds: float = ASK_AGAIN_SECONDS  # more where many ask, so that all of them together are served
 
 
 class Start(Record):

@@ -52,10 +52,11 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
             workers.seen(tx, body.worker, terms.now)
             claimed = claims.once_more(tx, body.worker, body.key, terms) if body.key else None
             claimed = claimed or claims.take(tx, among, body.worker, body.key, terms, services.clock.stamp())
+            wait = workers.ask_again_seconds(tx, terms) if claimed is None else p.ASK_AGAIN_SECONDS
         if claimed is not None:
             services.broadcast.ring(claimed.run_id)
         if claimed is not None or not among:  # else others took all that were found
-            return p.ClaimReply(claim=claimed)
+            return p.ClaimReply(claim=claimed, ask_again_seconds=wait)
 
 
 @router.post("/runs/{run_id}/start")

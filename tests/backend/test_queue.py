@@ -6,11 +6,14 @@ from typing import Any
 
 from acting import GRPO, SAMPLE, Actor
 from serving import Backend
-from sqlalchemy import event
+from sqlalchemy import event, update
 
+from backend import workers
+from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.config import RUN_CONFIG
 from backend.lifecycle import creation
+from backend.storage.tables import worker
 
 LARGE: dict[str, Any] = {
     **SAMPLE,
@@ -89,3 +92,22 @@ def test_no_claim_deletion_or_checkpoint_reads_the_runs_that_wait(backend: Backe
             plan = [str(row[-1]) for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             assert any("USING COVERING INDEX ix_run_queue" in step for step in plan), plan
     assert not [one for one in asked if "CAST(run.config" in one[0]]
+
+
+def test_idle_workers_ask_the_less_often_the_more_there_are_and_never_so_rarely_that_one_counts_as_lost(
+    backend: Backend,
+) -> None:
+    services = backend.services
+
+    def asks_again(alive: int) -> float:
+        with services.database.write() as tx:
+            for number in range(alive):
+                workers.seen(tx, Actor(backend.client, f"machine-{number}").info, services.clock.seconds())
+        return backend.client.ask(p.ClaimRequest(worker=Actor(backend.client, "machine-0").info)).ask_again_seconds
+
+    assert asks_again(1) == asks_again(10) == 0.5
+    assert asks_again(200) == 200 / workers.ASKS_PER_SECOND
+    assert asks_again(1000) == services.settings.lease_seconds / 3
+    with services.database.write() as tx:
+        tx.execute(update(worker).values(seen_at=0.0))
+    assert asks_again(0) == 0.5  # the others have not been heard of for long

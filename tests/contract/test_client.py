@@ -43,6 +43,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "steps": lambda c: c.steps(1),
     "groups": lambda c: c.groups(1),
     "group": lambda c: c.group(1),
+    "all_groups": lambda c: c.all_groups(1),
     "tokens": lambda c: c.tokens(1),
     "logs": lambda c: c.logs(1),
     "checkpoints": lambda c: c.checkpoints(1),

@@ -20,6 +20,7 @@ from backend.contract.records import Run
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1800)]
 
 STEPS, PATIENCE = 12, 900.0
+TOGETHER: dict[str, object] = {"compute": {"processes": 2}}
 
 
 class Nodes:
@@ -58,6 +59,13 @@ class Nodes:
         """The second node: its raylet is killed."""
         (raylet,) = self._second.all_processes["raylet"]
         os.kill(raylet.process.pid, signal.SIGKILL)
+
+    def take_away(self, seconds: int) -> None:
+        """The second node, as a cloud would: it is announced, and done after so many seconds."""
+        command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address]
+        command += ["--node-id", self._second.node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+        command += ["--reason-message", "a test", "--deadline-remaining-seconds", str(seconds)]
+        subprocess.run(command, check=True, timeout=120)
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -189,24 +197,36 @@ def test_a_run_whose_driver_is_killed_ends_with_the_weights_of_an_undisturbed_on
     assert site.weights(run) == undisturbed
 
 
+@pytest.fixture(scope="module")
+def of_two_nodes(site: OnCluster) -> str:
+    """The weights of an undisturbed run of two processes."""
+    run = site.create(**TOGETHER)
+    assert site.wait_long_for_end(run).status == "finished"
+    return site.weights(run)
+
+
+@pytest.mark.parametrize("way", ["killed", "taken away"])
 def test_a_run_of_two_nodes_of_which_one_is_lost_waits_for_another_and_ends_with_the_same_weights(
-    site: OnCluster, nodes: Nodes
+    site: OnCluster, nodes: Nodes, of_two_nodes: str, way: str
 ) -> None:
-    together = {"compute": {"processes": 2}}
-    whole = site.create(**together)
-    assert site.wait_long_for_end(whole).status == "finished"
     began = time.monotonic()
-    run = site.create(**together)
+    run = site.create(**TOGETHER)
     site.wait_long_for_step(run, 5)
     assert len({rank.ppid() for rank in nodes.ranks()}) == 2
-    nodes.lose()
+    if way == "killed":
+        nodes.lose()
+    else:
+        nodes.take_away(seconds=1)
     wait_until(lambda: site.client.run(run.id).status == "queued", "it is queued again", PATIENCE)
+    if way == "taken away":
+        nodes.lose()
     nodes.add()
     ended = site.wait_long_for_end(run)
-    measured("a node lost", began)
-    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert "died on the Ray cluster" in site.said(run)
-    assert site.weights(run) == site.weights(whole)
+    measured(f"a node {way}", began)
+    assert (ended.status, ended.attempt) == ("finished", 2)
+    assert ended.failures == (way == "killed")
+    assert ("died on the Ray cluster" in site.said(run)) == (way == "killed")
+    assert site.weights(run) == of_two_nodes
 
 
 def test_a_sample_is_a_job_too(site: OnCluster) -> None:

@@ -12,7 +12,7 @@ from wire import Wire, claimed, worker
 from worker_models import tiny_policy
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.protocol import Accepted, CheckpointRef, Fail, Finish, Report
+from backend.contract.protocol import Accepted, CheckpointRef, ClaimReply, Fail, Finish, Report
 from worker import job, main
 from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage, remove_partial, write_checkpoint
 from worker.failure import device_lost, failure
@@ -101,7 +101,7 @@ def test_training_ends_with_a_sample_between_its_steps_that_lost_the_device_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire, of_a_sample = Wire(), claimed(SAMPLE)
-    monkeypatch.setattr(wire, "claim", lambda request: of_a_sample)
+    monkeypatch.setattr(wire, "ask", lambda request: ClaimReply(claim=of_a_sample))
 
     def between_steps(error: str) -> None:
         def fails(*given: object, **named: object) -> None:
@@ -248,7 +248,7 @@ def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_proces
         raise RuntimeError("an error in words that nobody knows")
 
     wire = Wire()
-    monkeypatch.setattr(wire, "claim", lambda request: claimed(SAMPLE))
+    monkeypatch.setattr(wire, "ask", lambda request: ClaimReply(claim=claimed(SAMPLE)))
     monkeypatch.setattr(job, "_load", unknown)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)

@@ -52,6 +52,12 @@ def test_a_process_for_one_run_is_not_replaced_behind_it_and_says_whether_the_ru
     assert ways == [f"exit {code}"]
 
 
+def test_one_that_has_a_parent_leaves_it_to_the_parent_to_start_another(ways: list[str]) -> None:
+    with pytest.raises(Ended):
+        Process(["--device", "cpu"], parent=os.getppid()).end()
+    assert ways == ["exit 1"]
+
+
 @pytest.fixture
 def listening() -> Iterator[Process]:
     """A process that notices signals, until the test is over."""

@@ -32,6 +32,7 @@ from worker.settings import Settings
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10.0
+_SHOW_SECONDS = 0.5  # a word through Ray takes some milliseconds
 _HEAR_SECONDS = 0.5
 _LEAVE_SECONDS = 15.0  # for the others once the first process has ended; Ray Train looks every two seconds
 _PROBE_SECONDS = 300.0  # a node may import torch from a cold disk
@@ -165,8 +166,8 @@ class Cluster:
 
         class Trainer(TorchTrainer):  # type: ignore[misc]
             def _create_default_callbacks(self) -> list[Any]:
-                # It watches over the places by asking the dashboard, which need not run, and would stay for ever when this process
-                # is killed. Ray itself gives the places back with whoever took them.
+                # It watches over the places by asking the dashboard, which need not run, and would stay for ever if this process
+                # is killed. Ray itself frees the places when the process that took them ends.
                 every = super()._create_default_callbacks()
                 return [one for one in every if type(one).__name__ != "PlacementGroupCleanerCallback"]
 
@@ -211,7 +212,7 @@ def _rank(exchange: Any, work: Work, given: Sequence[object], attempt: int, coun
     from ray.train.torch import get_device
 
     rank, device = get_context().get_world_rank(), get_device()
-    line = Line(ExchangeEnd(exchange, rank))
+    line = Line(ExchangeEnd(exchange, rank), every=_SHOW_SECONDS)
     line.tell("here", None)
     write_logs()
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
@@ -226,7 +227,9 @@ def _describe(on_gpu: bool) -> tuple[str, int | None]:
 
 def _no_fault(error: BaseException) -> str | None:
     """What ended a job without any fault of the run's, if it did: such an end does not count as a failure."""
-    if type(error).__name__ == "PreemptionError":
+    deaths = getattr(error, "worker_failures", {}).values()
+    preempted = any(getattr(getattr(one, "health_check_failure", one), "preempted", False) for one in deaths)
+    if preempted or type(error).__name__ == "PreemptionError":
         return "a node of the Ray cluster is taken away"
     if type(getattr(error, "controller_failure", None)).__name__ == "WorkerGroupStartupTimeoutError":
         return "other runs took the places on the Ray cluster"

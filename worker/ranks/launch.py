@@ -5,6 +5,7 @@ They are torch's elastic agent's, without restarts: where one dies the others en
 
 import ctypes
 import logging
+import math
 import multiprocessing
 import os
 import secrets
@@ -86,11 +87,13 @@ class Ends(Protocol):
 class Line:
     """From one process to the worker that started it. Threads may share it."""
 
-    def __init__(self, connection: Ends) -> None:
-        self._connection = connection
+    def __init__(self, connection: Ends, every: float = _SHOW_SECONDS) -> None:
+        """`every`: seconds between two times at which progress is shown."""
+        self._connection, self._every = connection, every
         self._lock = threading.Lock()
         self._phase: str | None = None
         self._shown = 0.0
+        self._known: dict[str, tuple[float, Any]] = {}
 
     def ask(self, name: str, *given: object) -> Any:
         """What the worker answers. Raises Dismissed where it has no answer any more."""
@@ -104,10 +107,18 @@ class Line:
             raise Dismissed
         return answer
 
+    def lately(self, name: str) -> Any:
+        """What the worker answered a moment ago, or answers now: to be called at every token."""
+        asked, answer = self._known.get(name, (-math.inf, None))
+        if time.monotonic() - asked >= self._every:
+            answer = self.ask(name)
+            self._known[name] = time.monotonic(), answer
+        return answer
+
     def show(self, progress: Progress) -> None:
-        """Show it to the worker: each new phase at once, and how far it is ten times a second."""
+        """Show it to the worker: each new phase at once, and how far it is now and then."""
         now = time.monotonic()
-        if progress.phase != self._phase or now - self._shown >= _SHOW_SECONDS:
+        if progress.phase != self._phase or now - self._shown >= self._every:
             self._phase, self._shown = progress.phase, now
             self.ask("show", progress)
 

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,7 +160,7 @@ def test_nothing_is_asked_of_the_backend_while_the_cluster_is_full(tmp_path: Pat
     wire, place = Wire(), InPlace(tmp_path)
     place.places = 0
     one = worker(tmp_path, wire)  # whose client would not be answered
-    assert type(one)(**{**one.__dict__, "cluster": place}).ask() is None
+    assert type(one)(**{**one.__dict__, "cluster": place}).ask().claim is None
 
 
 def test_without_ray_a_worker_says_what_to_install(
@@ -207,7 +208,12 @@ def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -
 
     waited = Exception()
     waited.controller_failure = WorkerGroupStartupTimeoutError()  # type: ignore[attr-defined]
+    died, by_ray, by_itself = Exception(), Failed(), Failed()
+    died.health_check_failure = SimpleNamespace(preempted=True)  # type: ignore[attr-defined]
+    by_ray.worker_failures, by_itself.worker_failures = {0: Exception(), 1: died}, {0: Exception()}
     assert "taken away" in (cluster._no_fault(PreemptionError()) or "")
+    assert "taken away" in (cluster._no_fault(by_ray) or "")
+    assert cluster._no_fault(by_itself) is None
     assert "took the places" in (cluster._no_fault(waited) or "")
     assert cluster._no_fault(Exception()) is None
     assert Interrupted().ending == "released"

@@ -46,7 +46,6 @@ def halfway(
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind", [*[*KINDS][:1], *(pytest.param(kind, marks=pytest.mark.long) for kind in [*KINDS][1:])]
