@@ -2,11 +2,11 @@
 
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -85,7 +85,6 @@ class Cluster:
             self.start_node(node)
 
     def __exit__(self, *_: object) -> None:
-        self.command("scancel", "--user=root", "--signal=KILL")
         for name in reversed([*self.daemons]):
             self.kill(name)
 
@@ -102,19 +101,28 @@ class Cluster:
         self._forget[name] = watch(lambda: death_of(process, log))
 
     def kill(self, name: str) -> None:
-        """A daemon and all that it started, as a machine that loses its power."""
+        """A daemon and, of a node, all that runs there, as when a machine loses its power."""
         self._forget.pop(name)()
         daemon = self.daemons.pop(name)
-        # A step's daemon has no parent any more: it is known by the name of its node.
-        steps = [
-            one
-            for one in psutil.process_iter(["cmdline"])
-            if f"slurmstepd: [{name}" in " ".join(one.info["cmdline"] or [])
-        ]
-        for process in [psutil.Process(daemon.pid), *steps]:
-            for child in [process, *process.children(recursive=True)]:
-                child.send_signal(signal.SIGKILL)
+        daemon.kill()
         daemon.wait()
+        for process in self._jobs(name):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _jobs(self, node: str) -> list[psutil.Process]:
+        """What the jobs on a node run, and Slurm's processes over it, which have no parent."""
+        found = list[psutil.Process]()
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                environment = process.environ()
+                if (
+                    environment.get("SLURM_CONF") == self.environment["SLURM_CONF"]
+                    and environment.get("SLURMD_NODENAME") == node
+                ):
+                    over = process.parent()
+                    found += [over, process] if over is not None and "slurmstepd" in over.name() else [process]
+        return found
 
     def command(self, *command: str, **environment: str) -> str:
         """What one of Slurm's commands prints; what went wrong if it fails."""
