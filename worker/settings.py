@@ -135,6 +135,10 @@ class Settings(BaseSettings):
     def _nodes_meet(self) -> "Settings":
         if self.node_rank >= self.nodes:
             raise ValueError(f"GROUPSCOPE_NODE_RANK is {self.node_rank}, and the {self.nodes} nodes count from 0")
+        if self.nodes * self.processes > 1024:
+            raise ValueError(
+                f"{self.nodes} nodes with GROUPSCOPE_PROCESSES={self.processes} are more than 1024 processes"
+            )
         if self.nodes > 1 and self.rendezvous is None:
             raise ValueError("GROUPSCOPE_NODES needs GROUPSCOPE_RENDEZVOUS, as in node0.example:29400")
         if self.executor == "ray" and (self.nodes > 1 or self.once or self.idle_exit is not None):

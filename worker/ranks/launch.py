@@ -238,13 +238,12 @@ def _serve(
 ) -> None:
     """Until the processes have ended, or should be."""
     first = part.first if part else 0
-    last_words = _LAST_WORDS_OF_NODES_SECONDS if part else _LAST_WORDS_SECONDS
+    last_words = _LAST_WORDS_OF_NODES_SECONDS if part and not first else _LAST_WORDS_SECONDS
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines, start=first)}
     while time.monotonic() < until:
         if part is not None and first not in heard.ended and (failure := part.elsewhere()) is not None:
-            heard.failed.append(failure)
-            until = min(until, time.monotonic() + _LAST_WORDS_SECONDS)
-            part = None
+            heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
+            until = min(until, time.monotonic() + last_words)
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:

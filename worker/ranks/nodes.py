@@ -110,16 +110,19 @@ class Followers:
         self._store.set(f"{number}/announced", announced.model_dump_json())
 
         def elsewhere() -> Failure | None:
+            lost = None
             for node in others:
                 first = announced.parts[node][0]
                 if self._store.check([f"{number}/ended/{node}"]):
                     ended = _Ended.model_validate_json(self._store.get(f"{number}/ended/{node}"))
-                    return first, ended.fail, ended.lost
-                if node in self.missing or self._heard[node][0] != known[node]:
+                    if not ended.lost:
+                        return first, ended.fail, False
+                    lost = first, ended.fail, True
+                elif node in self.missing or self._heard[node][0] != known[node]:
                     text = f"Node {node} of this run's {len(announced.parts)} was lost. The run goes on from its last checkpoint."
                     error = RunError(code="rank_died", message=text)
                     return first, Fail(attempt=announced.claim.attempt, error=error, retryable=True), False
-            return None
+            return lost
 
         try:
             yield Part(0, announced.total, (self._address, f"{number}/meeting"), elsewhere)

@@ -62,6 +62,8 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
         assert two.next() is None
         theirs = one.part(number, read, never)
         assert (theirs.first, theirs.total, theirs.meeting, theirs.elsewhere()) == (2, 3, part.meeting, None)
+        one.report(number, FAIL, lost=True)
+        assert part.elsewhere() == (2, FAIL, True)
         one.report(number, FAIL, lost=False)
         assert part.elsewhere() == (2, FAIL, False)
     rank, _, lost = theirs.elsewhere() or (None, None, None)
@@ -113,6 +115,7 @@ def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> No
     [
         ({"nodes": 2, "node_rank": 2, "rendezvous": "a:1"}, "count from 0"),
         ({"nodes": 2}, "needs GROUPSCOPE_RENDEZVOUS"),
+        ({"nodes": 1024, "processes": 2, "rendezvous": "a:1"}, "more than 1024"),
         ({"nodes": 2, "rendezvous": "a"}, "RENDEZVOUS is wrong"),
         ({"executor": "ray", "ray_address": "a:1", "once": True}, "GROUPSCOPE_ONCE"),
     ],
