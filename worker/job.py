@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ValidationError
 
-from backend.bucket.bucket import Bucket
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.compute import Compute
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
@@ -48,7 +47,8 @@ from worker.policy.policy import Policy
 from worker.policy.sources import MOST_ADAPTERS, STORED, Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.ranks.board import Board
-from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks.launch import Line, Part, RankFailed, run_ranks
+from worker.ranks.nodes import Announced, Followers, parts_of
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.status import Status
 from worker.reporter import Channels, Ending, Place
@@ -59,7 +59,7 @@ from worker.rollout.engines import load_engine
 from worker.sampling_job import earlier_groups, run_sample
 from worker.settings import Settings, is_store
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
-from worker.store import Show, Store
+from worker.store import Show, Store, store_of
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 from worker.watch import Asked, Patience, Verdict, Watch
@@ -86,8 +86,10 @@ class Worker:
     shutting_down: Callable[[], bool]
     devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
     cluster: Cluster | None = None  # what computes in the place of this process
+    followers: Followers | None = None  # the other nodes that train one run with this one
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
-    end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
+    # At once, with whether the run is over; a fresh process takes its place unless this one was asked to end.
+    end_process: Callable[[bool], None] = lambda over: None
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
     models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
     show_fetch: Show = quiet  # of the run in hand: what is fetched for it
@@ -97,7 +99,7 @@ class Worker:
     def ask(self, *kinds: Kind) -> ClaimReply:
         """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
         processes = self.info.processes if self.cluster is None else self.cluster.free()
-        if not processes:
+        if not processes or (self.followers is not None and self.followers.missing):
             return ClaimReply()
         now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
         info = self.info.model_copy(update=now)
@@ -106,9 +108,7 @@ class Worker:
     @property
     def store(self) -> Store:
         """Where the checkpoints lie that it reaches."""
-        settings = self.settings
-        bucket = None if settings.checkpoints is None else Bucket(settings.checkpoints)
-        return Store(settings.store, bucket, settings.checkpoint_copies_bytes)
+        return store_of(self.settings)
 
     @property
     def spool_folder(self) -> Path:
@@ -119,16 +119,21 @@ class Worker:
 class Spent(Exception):
     """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there.
 
-    `device_lost` tells which.
+    `device_lost` tells which, and `over` whether the run is over.
     """
 
-    def __init__(self, *, device_lost: bool) -> None:
+    def __init__(self, *, device_lost: bool, over: bool = False) -> None:
         super().__init__("the GPU failed" if device_lost else "out of memory")
-        self.device_lost = device_lost
+        self.device_lost, self.over = device_lost, over
 
 
-def run_claim(worker: Worker, claim: Claim) -> None:
-    """Do what was claimed and report how it ended. Raises Spent after the report."""
+def is_sample(claim: Claim) -> bool:
+    """Whether a person waits for it, and nothing is trained."""
+    return claim.config.get("kind") == "sample"
+
+
+def run_claim(worker: Worker, claim: Claim) -> bool:
+    """Do what was claimed and report how it ended: whether the run is over, and the backend knows. Raises Spent after the report."""
     lease = Lease(worker.client, claim, worker.info.name, worker.reward_files)
     spool = Spool(
         worker.spool_folder,
@@ -142,6 +147,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
     )
     watch = _watch(worker, claim, lease, spool)
     spent: Spent | None = None
+    over = True
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -162,13 +168,15 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         if end is None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
-            _tell_the_end(worker, claim, spool, end)
+            over = _tell_the_end(worker, claim, spool, end) and _ends(end)
         worker.held.remove((claim, spool))
         if lease.lost:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
     if spent:
+        spent.over = over
         raise spent
+    return over
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
@@ -193,6 +201,7 @@ def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
 def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
     """Send how everything held ends, within a few seconds, and end the process. The thread that trains may hang."""
     log.error("%s; ending this process", verdict.why)
+    over = list[bool]()
 
     def tell() -> None:
         for held, spool in worker.held:
@@ -200,16 +209,25 @@ def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
                 code="process_ended", message=f"The worker's process was ended because of run {claim.run_id}."
             )
             released = Finish(attempt=held.attempt, outcome="released", error=other)
-            _tell_the_end(worker, held, spool, verdict.end if held is claim else released, hurry=True)
+            end = verdict.end if held is claim else released
+            over.append(_tell_the_end(worker, held, spool, end, hurry=True) and _ends(end))
 
     teller = threading.Thread(target=tell, name="last-words", daemon=True)
     teller.start()
     teller.join(_LAST_WORDS)  # the thread that hangs may hold a lock, and the backend may be away
-    worker.end_process()
+    worker.end_process(len(over) == len(worker.held) and all(over))
 
 
-def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> None:
-    """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent."""
+def _ends(end: Finish | Fail) -> bool:
+    """Whether no worker goes on with the run, unless a person says so."""
+    return end.outcome != "released" if isinstance(end, Finish) else not end.retryable
+
+
+def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> bool:
+    """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent.
+
+    Returns whether the backend has heard it.
+    """
     kind = "finish" if isinstance(end, Finish) else "fail"
     if spool.waiting_bytes <= _FEW_BYTES:  # the backend's reserve is there for other ends and for deletions, too
         worker.client.ending.add((claim.run_id, claim.attempt))
@@ -219,16 +237,17 @@ def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail
     except (Refused, Damaged, SpoolFull, OSError) as error:
         log.warning("run %s: the spool takes no more: %s", claim.run_id, error)
         stored = False
-    _drain(spool, lambda: hurry or worker.shutting_down())
+    sent = _drain(spool, lambda: hurry or worker.shutting_down())
     if spool.trouble is not None:
         kind, end = "fail", failure(claim.attempt, spool.trouble)
     elif stored:
-        return
+        return sent
     while (reason := _untold(worker, claim, kind, end)) is not None:
         if hurry or worker.shutting_down():
             log.warning("could not tell how run %s ended: %s", claim.run_id, reason)
-            return
+            return False
         time.sleep(_TELL_AGAIN)
+    return True
 
 
 def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str | None:
@@ -244,12 +263,12 @@ def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str 
     return None
 
 
-def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:
-    """Wait until all is sent: for an absent backend, too, but not for long once the worker is asked to end."""
+def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> bool:
+    """Wait until all is sent: for an absent backend, too, but not for long once the worker is asked to end. False if it was not."""
     while not spool.drain(_LOOK_FOR_SHUTDOWN):
         if shutting_down():
-            spool.drain(_DRAIN_ON_SHUTDOWN)
-            return
+            return spool.drain(_DRAIN_ON_SHUTDOWN)
+    return True
 
 
 def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch) -> Ending:
@@ -356,30 +375,47 @@ def _compute_in_ranks(
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
     if compute.processes > 1:
         board.begin(compute.processes)
-    if worker.cluster is None:
-        start = partial(run_ranks, devices=worker.devices[: compute.processes])
-        sent = settings.model_copy(update={"token": None})
-    else:
-        start = partial(worker.cluster.run_ranks, count=compute.processes)
-        sent = settings.to_send()
-    ending: Ending = start(
-        _compute_in_rank,
-        (sent, worker.info, claim, config, place),
-        attempt=claim.attempt,
-        shards=compute.parts,
-        # Longer than the watch waits: it says why.
-        patience=timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds)),
-        answers={
-            "send": channels.send,
-            "show": channels.show,
-            "requested": channels.requested,
-            "between_steps": channels.between_steps,
-            "shutting_down": channels.shutting_down,
-            "status": board.hear,
-            "upload_content": worker.client.upload_content,
-            "earlier_groups": partial(earlier_groups, worker.client),
-        },
-    )
+    # Longer than the watch waits: it says why.
+    patience = timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds))
+    devices = worker.devices[: compute.processes]
+    on_nodes: AbstractContextManager[Part | None] = nullcontext(None)
+    if worker.followers is not None and compute.processes > len(devices):
+        resume = None if place.resume is None else str(place.resume.relative_to(place.store))
+        on_nodes = worker.followers.run(
+            Announced(
+                claim=claim,
+                store=place.store_name,
+                resume=resume,
+                shards=compute.parts,
+                patience=patience.total_seconds(),
+                parts=parts_of(compute.processes, len(devices)),
+            ),
+            board.hear,
+        )
+    with on_nodes as part:
+        if worker.cluster is None:
+            start = partial(run_ranks, devices=devices, part=part)
+            sent = settings.model_copy(update={"token": None})
+        else:
+            start = partial(worker.cluster.run_ranks, count=compute.processes)
+            sent = settings.to_send()
+        ending: Ending = start(
+            compute_in_rank,
+            (sent, worker.info, claim, config, place),
+            attempt=claim.attempt,
+            shards=compute.parts,
+            patience=patience,
+            answers={
+                "send": channels.send,
+                "show": channels.show,
+                "requested": channels.requested,
+                "between_steps": channels.between_steps,
+                "shutting_down": channels.shutting_down,
+                "status": board.hear,
+                "upload_content": worker.client.upload_content,
+                "earlier_groups": partial(earlier_groups, worker.client),
+            },
+        )
     return ending
 
 
@@ -398,7 +434,7 @@ class _ClientByLine(Client):
         return groups
 
 
-def _compute_in_rank(
+def compute_in_rank(
     ranks: Ranks,
     device: torch.device,
     line: Line,

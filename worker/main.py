@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from backend.bucket.bucket import Bucket, BucketTrouble
 from backend.contract.client import ApiError, Client, Unreachable
@@ -19,11 +20,13 @@ from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
-from worker.job import Spent, Worker, run_claim
+from worker.follower import follow
+from worker.job import Spent, Worker, is_sample, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
+from worker.ranks.nodes import Followers
 from worker.rewards.reward_folder import RewardFolder
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
@@ -36,9 +39,10 @@ _LONGEST_WAIT = 5.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; a run in progress is saved at its next step boundary and goes back to the queue.
+    """Run until SIGTERM or SIGINT, or for as long as the settings say; a run in progress is saved at its next step boundary and
+    goes back to the queue.
 
-    One that does not answer goes back as it is, after a while or at a second signal.
+    One that does not answer goes back as it is, after a while or at a second signal. Returns the process's exit code.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     cluster = line = None
@@ -46,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     with in_words():
         settings, driver = _settings(arguments)
         make_private(settings.home)
+        if settings.node_rank:
+            return follow(settings, Process(arguments, once=settings.once))
         token = settings.read_token()
         store = store_name(settings.own_store)
         if settings.executor == "ray":
@@ -70,8 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
+        followers = (
+            Followers(settings.nodes, settings.rendezvous) if settings.rendezvous and settings.nodes > 1 else None
+        )
     settle(device)
-    process = Process(arguments, parent=None if line is None else parent)
+    process = Process(arguments, once=settings.once, parent=None if line is None else parent)
     process.listen()  # after Ray, which has a handler of its own for SIGTERM
     with in_words():
         found = driver.computes_on or (cluster and cluster.describe(process.shutting_down))
@@ -96,8 +105,14 @@ def main(arguments: list[str] | None = None) -> int:
             judges=sorted(settings.judges),
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
-            processes=settings.processes,
+            processes=settings.nodes * settings.processes,
         )
+
+        def end(over: bool) -> NoReturn:
+            if followers is not None and process.last:
+                followers.close(process.exit_code(over))
+            process.end(over)
+
         worker = Worker(
             settings,
             info,
@@ -105,20 +120,23 @@ def main(arguments: list[str] | None = None) -> int:
             device,
             devices=devices,
             cluster=cluster,
-            shutting_down=process.shutting_down,
+            followers=followers,
+            shutting_down=lambda: process.shutting_down() or (followers is not None and followers.leaving),
             hurried=process.hurried,
-            end_process=process.end,
+            end_process=end,
             reward_files=lambda: own.files,
             models=lambda: offered.models,
         )
         remove_partial(settings.store)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
-            _serve(worker)
+            code = process.exit_code(_serve(worker, process))
         except Spent as spent:
             log.warning("%s: this process is ending", spent)
-            process.end()
-    return 0
+            end(spent.over)
+        if followers is not None:
+            followers.close(code)
+    return code
 
 
 def _name_of(bucket: Bucket) -> str:
@@ -134,12 +152,14 @@ def _name_of(bucket: Bucket) -> str:
         time.sleep(_LONGEST_WAIT)
 
 
-def _serve(worker: Worker) -> None:
-    """Claim and run until asked to stop; one run alone on a cluster, where another process waits for the next.
+def _serve(worker: Worker, process: Process) -> bool:
+    """Claim and run until asked to stop, or until what the settings ask for is done; one run alone on a cluster, where another process
+    waits for the next.
 
-    A backend that is away is waited for. Raises Spent.
+    A backend that is away is waited for. Returns whether the one run that it was for is over, or there was none. Raises Spent.
     """
-    wait, recovered = ASK_AGAIN_SECONDS, False
+    settings = worker.settings
+    wait, recovered, idle_since = ASK_AGAIN_SECONDS, False, time.monotonic()
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
@@ -156,29 +176,47 @@ def _serve(worker: Worker) -> None:
             log.warning("the backend refused to give work: %s", error.message)
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
-            run_claim(worker, claim)
-            if worker.cluster is not None:
-                return
+            process.last = settings.once and not is_sample(claim)
+            over = run_claim(worker, claim)
+            if process.last or worker.cluster is not None:
+                return over
+            idle_since = time.monotonic()
             try:
                 give_back_memory()
             except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
                 log.warning("the GPU's memory cannot be given back: %s", error)
                 raise Spent(device_lost=True) from error
         else:
-            deadline = time.monotonic() + wait
+            now = time.monotonic()
+            deadline = now + wait
+            if settings.idle_exit is not None:
+                if now - idle_since >= settings.idle_exit:
+                    log.info("ending, since there was nothing to do for %g s", settings.idle_exit)
+                    return True
+                deadline = min(deadline, idle_since + settings.idle_exit)
             # A changed reward is reported at once: somebody is in the editor, and waits.
             while not worker.shutting_down() and time.monotonic() < deadline and worker.reward_files() == offered:
                 time.sleep(_TICK)
+    return False
 
 
 def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     """The settings, and what the parent of a process that leads one run on a cluster gave it: `line` and `computes_on`."""
-    parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
+    parser = argparse.ArgumentParser(
+        prog="groupscope worker", description="Train the runs that wait in the queue.", allow_abbrev=False
+    )
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
     parser.add_argument("--processes", type=int, help="with how many it can train one run (GROUPSCOPE_PROCESSES)")
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
+    parser.add_argument("--once", action="store_true", default=None, help="end after one run (GROUPSCOPE_ONCE)")
+    parser.add_argument(
+        "--idle-exit", type=float, help="end when nothing could be claimed for this many seconds (GROUPSCOPE_IDLE_EXIT)"
+    )
+    parser.add_argument("--nodes", type=int, help="on how many machines it trains one run (GROUPSCOPE_NODES)")
+    parser.add_argument("--node-rank", type=int, help="which of them this is, from 0 on (GROUPSCOPE_NODE_RANK)")
+    parser.add_argument("--rendezvous", help="where they meet, node 0's host:port (GROUPSCOPE_RENDEZVOUS)")
     parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")
     parser.add_argument("--ray-address", help="where the Ray cluster answers, host:port (GROUPSCOPE_RAY_ADDRESS)")
     driver = argparse.Namespace()

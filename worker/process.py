@@ -13,14 +13,16 @@ from typing import NoReturn
 log = logging.getLogger(__name__)
 
 _ASKS = (signal.SIGTERM, signal.SIGINT)
+_NOT_OVER = 75  # sysexits.h: try again later
 
 
 class Process:
     """This process, as signals and a watch see it."""
 
-    def __init__(self, arguments: Sequence[str], *, parent: int | None = None) -> None:
-        """`parent`: the process that starts another in its place, and without which it is to end."""
-        self._arguments, self._parent = arguments, parent
+    def __init__(self, arguments: Sequence[str], *, once: bool = False, parent: int | None = None) -> None:
+        """`once`: it was started for one run. `parent`: the process that starts another in its place, and without which it is to end."""
+        self._arguments, self._once, self._parent = arguments, once, parent
+        self.last = False  # what it works on is all that it was started for: nothing takes its place
         self._asked = list[int]()  # the signals, of which each thread may find some
         self._pipe: tuple[int, int] | None = None
 
@@ -50,13 +52,20 @@ class Process:
                 self._asked.extend(number for number in os.read(self._pipe[0], 512) if number in _ASKS)
         return len(self._asked)
 
-    def end(self) -> NoReturn:
-        """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end."""
+    def exit_code(self, over: bool) -> int:
+        """0; of a process for one run 75 if that run may not be `over`, so that a launcher starts another."""
+        return _NOT_OVER if self._once and not over else 0
+
+    def end(self, over: bool = False) -> NoReturn:
+        """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end
+        or has done what it was started for; `over` is as for `exit_code`."""
         _kill_children()
+        if self.last:
+            os._exit(self.exit_code(over))
         if not self.shutting_down():
             log.warning("starting again with a clean process")
         if self.shutting_down():  # perhaps only now
-            os._exit(0)
+            os._exit(self.exit_code(over=False))
         if self._parent is not None:
             os._exit(1)  # the parent starts another
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.

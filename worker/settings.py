@@ -56,6 +56,20 @@ class Settings(BaseSettings):
         1,
         description="With as many processes this worker can train one run; with GPUs, each takes a card that no other worker has.",
     )
+    once: bool = Field(False, description="End after one run; samples do not count.")
+    idle_exit: Annotated[float, Field(ge=0)] | None = Field(
+        None,
+        description="End when nothing could be claimed for this many seconds; without it, the worker waits for work for ever.",
+    )
+    nodes: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, description="On as many machines it trains one run: each has a worker, with the same GROUPSCOPE_PROCESSES."
+    )
+    node_rank: Annotated[int, Field(ge=0)] = Field(
+        0, description="Which of them this one is. Node 0 claims the runs; the others follow it."
+    )
+    rendezvous: Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")] | None = Field(
+        None, description="Where they meet: the name of node 0's machine and a port that is free there, as host:port."
+    )
     executor: Literal["local", "ray"] = Field(
         "local", description="Where runs are trained: by this worker itself, or as jobs of a Ray cluster."
     )
@@ -123,6 +137,23 @@ class Settings(BaseSettings):
         """
         own = load(Settings, home=self.home)
         return self.model_copy(update={name: getattr(own, name) for name in _OF_EACH_MACHINE})
+
+    @model_validator(mode="after")
+    def _nodes_meet(self) -> "Settings":
+        if self.node_rank >= self.nodes:
+            raise ValueError(f"GROUPSCOPE_NODE_RANK is {self.node_rank}, and the {self.nodes} nodes count from 0")
+        if self.nodes * self.processes > 1024:
+            raise ValueError(
+                f"{self.nodes} nodes with GROUPSCOPE_PROCESSES={self.processes} are more than 1024 processes"
+            )
+        if self.nodes > 1 and self.rendezvous is None:
+            raise ValueError("GROUPSCOPE_NODES needs GROUPSCOPE_RENDEZVOUS, as in node0.example:29400")
+        if self.executor == "ray" and (self.nodes > 1 or self.once or self.idle_exit is not None):
+            raise ValueError(
+                "GROUPSCOPE_NODES, GROUPSCOPE_ONCE and GROUPSCOPE_IDLE_EXIT are for workers that train by themselves: leave them out, or "
+                "GROUPSCOPE_EXECUTOR"
+            )
+        return self
 
     @property
     def own_store(self) -> Path:

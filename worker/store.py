@@ -21,6 +21,7 @@ from backend.bucket.bucket import MANIFEST, Bucket, BucketTrouble, Damaged
 from worker.checkpoint import NAME, damage, describe, remove_checkpoints, remove_unfinished
 from worker.errors import RunFailure
 from worker.rollout.engine import quiet
+from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +175,12 @@ class Store:
         """A checkpoint that no process may remove to make room."""
         with _locked(folder, fcntl.LOCK_SH):
             yield
+
+
+def store_of(settings: Settings) -> Store:
+    """Where the checkpoints lie that a worker reaches."""
+    bucket = None if settings.checkpoints is None else Bucket(settings.checkpoints)
+    return Store(settings.store, bucket, settings.checkpoint_copies_bytes)
 
 
 def pauses() -> Iterator[float]:

@@ -17,7 +17,7 @@ from backend.cli import app
 from backend.contract.grpo import GrpoConfig
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "upload", "runs", "export", "backup", "restore", "doctor")
+COMMANDS = ("up", "backend", "dashboard", "submit", "upload", "runs", "export", "backup", "restore", "doctor")
 
 
 def groupscope(*arguments: object) -> Result:
@@ -56,6 +56,14 @@ def test_importing_the_command_line_needs_the_base_install_only() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
     assert groupscope(command, "--help").exit_code == 0
+
+
+def test_a_worker_gets_its_options_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[list[str]]()
+    monkeypatch.setattr(os, "execv", lambda program, arguments: ran.append(arguments[1:]))
+    for options in (["--help"], ["--once", "--idle-exit", "30", "--token-file", "token"], []):
+        assert groupscope("worker", *options).exit_code == 0
+        assert ran.pop() == ["-m", "worker.main", *options]
 
 
 def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:

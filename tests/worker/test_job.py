@@ -18,6 +18,7 @@ from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage,
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
 from worker.policy.policy import Policy
+from worker.process import Process
 from worker.store import Store
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
@@ -124,7 +125,7 @@ def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
     wire = Wire()
     wire.trouble = Unreachable("away")
     spool = tmp_path / "spool"
-    run_claim(
+    assert not run_claim(
         worker(tmp_path, wire, lambda: any(b"finish" in file.read_bytes() for file in spool.rglob("*.jsonl"))),
         claimed(SAMPLE),
     )
@@ -253,7 +254,7 @@ def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_proces
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     with pytest.raises(Spent) as caught:
-        main._serve(worker(tmp_path, wire))
+        main._serve(worker(tmp_path, wire), Process([]))
     assert caught.value.device_lost
     assert isinstance(wire.told[-1], Fail)
     assert wire.told[-1].error.code == "crash"

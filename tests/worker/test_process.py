@@ -41,6 +41,17 @@ def test_a_process_that_nobody_asked_to_end_is_replaced_by_one_with_its_argument
     assert ways == ["-m worker.main --device cpu"]
 
 
+@pytest.mark.parametrize(("over", "code"), [(True, 0), (False, 75)])
+def test_a_process_for_one_run_is_not_replaced_behind_it_and_says_whether_the_run_is_over(
+    ways: list[str], over: bool, code: int
+) -> None:
+    one = Process([], once=True)
+    one.last = True
+    with pytest.raises(Ended):
+        one.end(over)
+    assert ways == [f"exit {code}"]
+
+
 def test_one_that_has_a_parent_leaves_it_to_the_parent_to_start_another(ways: list[str]) -> None:
     with pytest.raises(Ended):
         Process(["--device", "cpu"], parent=os.getppid()).end()

@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -37,19 +38,38 @@ Answer = TypeVar("Answer")
 Work = Callable[..., Any]
 """work(ranks, device, line, *given), in each process: what it returns in the first one is the result."""
 
+Failure = tuple[int, Fail, bool]
+"""Of a process: its rank, what the backend should hear, and whether it only lost another one."""
+
 _LOOK_SECONDS = _SHOW_SECONDS = 0.1
 _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
 # For the first one, to send what it has still to report once another one failed: from one thing that it sends to the next.
 _FAREWELL_SECONDS = 30.0
+_LAST_WORDS_SECONDS = 1.0  # for the others, once one has died: torch's agent asks them to end, and they do not listen
+_LAST_WORDS_OF_NODES_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass(frozen=True)
+class Part:
+    """One node's part of a run on several: its processes are those from `first` on, of `total`.
+
+    All meet at a store, `meeting`: its address and a prefix of its keys. `elsewhere` tells of a failure on another node.
+    """
+
+    first: int
+    total: int
+    meeting: tuple[str, str]
+    elsewhere: Callable[[], Failure | None]
 
 
 class RankFailed(Exception):
     """One of the processes failed, and the others were ended: what the backend should hear."""
 
-    def __init__(self, fail: Fail) -> None:
+    def __init__(self, fail: Fail, *, lost: bool = False) -> None:
+        """`lost`: those of this node only lost another one."""
         super().__init__(fail.error.message)
-        self.fail = fail
+        self.fail, self.lost = fail, lost
 
 
 class Dismissed(Exception):
@@ -117,7 +137,8 @@ class Heard:
     children: dict[int, BaseProcess] = field(default_factory=dict)
     result: Any = None
     ended: set[int] = field(default_factory=set)
-    failed: list[tuple[int, Fail, bool]] = field(default_factory=list)  # whether it only lost another one
+    codes: dict[int, int] = field(default_factory=dict)  # exit codes of those that ended before they were asked to
+    failed: list[Failure] = field(default_factory=list)
     refused: BaseException | None = None  # what an answer raised here
 
     def take(
@@ -159,16 +180,21 @@ def run_ranks(
     shards: int,
     patience: timedelta,
     answers: Mapping[str, Callable[..., Any]],
+    part: Part | None = None,
 ) -> Any:
     """What `work` returns in the first of as many processes as there are devices, which wait for each other at most for `patience`.
 
     `answers` are what the first one may ask, by name; one that raises ends them all, and is raised here. What any of them tells under
-    the name of one goes there with the rank. Raises RankFailed.
+    the name of one goes there with the rank. If the run has more processes on other nodes, these are `part` of it, and only node 0
+    returns something. Raises RankFailed.
     """
     count, heard = len(devices), Heard()
+    first, total = (part.first, part.total) if part else (0, count)
     lines = [multiprocessing.Pipe() for _ in range(count)]
     threads = max(1, torch.get_num_threads() // count)
-    payload = (work, tuple(given), attempt, tuple(devices), shards, threads, patience, [theirs for _, theirs in lines])
+    meeting = part and part.meeting
+    ends = [theirs for _, theirs in lines]
+    payload = (work, tuple(given), attempt, tuple(devices), first, total, shards, threads, patience, meeting, ends)
     launched: list[BaseException] = []
 
     def launch() -> None:
@@ -192,7 +218,7 @@ def run_ranks(
     thread = threading.Thread(target=launch, name="ranks", daemon=True)
     thread.start()
     try:
-        _serve(thread, lines, answers, heard)
+        _serve(thread, lines, answers, heard, part)
     finally:
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
@@ -202,9 +228,10 @@ def run_ranks(
             theirs.close()
     if heard.refused is not None:
         raise heard.refused
-    if 0 in heard.ended:
+    if first in heard.ended:
         return heard.result
-    raise RankFailed(_cause(attempt, heard, launched, count))
+    lost = heard.own_failure() is None and not any(code < 0 for code in heard.codes.values())
+    raise RankFailed(_cause(attempt, heard, launched, total), lost=lost and bool(heard.failed))
 
 
 def _serve(
@@ -212,10 +239,16 @@ def _serve(
     lines: Sequence[tuple[Connection, Connection]],
     answers: Mapping[str, Callable[..., Any]],
     heard: Heard,
+    part: Part | None,
 ) -> None:
     """Until the processes have ended, or should be."""
-    until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines)}
+    first = part.first if part else 0
+    last_words = _LAST_WORDS_OF_NODES_SECONDS if part and not first else _LAST_WORDS_SECONDS
+    until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines, start=first)}
     while time.monotonic() < until:
+        if part is not None and first not in heard.ended and (failure := part.elsewhere()) is not None:
+            heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
+            until = min(until, time.monotonic() + last_words)
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:
@@ -224,9 +257,15 @@ def _serve(
                 message = line.recv()
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
+                if rank not in heard.ended:
+                    if (child := heard.children.get(rank)) is not None:
+                        child.join(_LAST_WORDS_SECONDS)
+                        heard.codes[rank] = child.exitcode or 0
+                    if rank == first or rank not in {failed for failed, *_ in heard.failed}:
+                        until = min(until, time.monotonic() + last_words)
                 continue
             if message[0] == "here":
-                lines[rank][1].close()  # that end is the process's alone from now on
+                lines[rank - first][1].close()  # that end is the process's alone from now on
                 for child in multiprocessing.active_children():
                     if child.pid == message[1]:
                         heard.children[rank] = child
@@ -234,22 +273,23 @@ def _serve(
                 heard.take(rank, message, answers, line.send)
             if heard.refused is not None:
                 return
-            if 0 in heard.ended:
+            if first in heard.ended:
                 until = min(until, time.monotonic() + _LEAVE_SECONDS)
             elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
-                until = time.monotonic() + _FAREWELL_SECONDS
+                until = time.monotonic() + (last_words if first else _FAREWELL_SECONDS)
         if not ready and not thread.is_alive():
-            return
+            if part is None or first in heard.ended:
+                return
+            until = min(until, time.monotonic() + last_words)
 
 
 def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int) -> Fail:
     """Why the processes ended: what one of them said, unless it only lost another."""
     if (own := heard.own_failure()) is not None:
         return own
-    for rank, child in sorted(heard.children.items()):
-        # What torch's agent says is of the first that it looked at; and by SIGTERM it ends those that wait for another.
-        if child.exitcode is not None and child.exitcode < 0 and child.exitcode != -signal.SIGTERM:
-            return _died(attempt, rank, count, signal.Signals(-child.exitcode).name)
+    for rank, code in sorted(heard.codes.items()):  # what torch's agent says is of the first that it looked at
+        if code < 0:
+            return _died(attempt, rank, count, signal.Signals(-code).name)
     if heard.failed:
         return heard.failed[0][1]
     return _died(attempt, None, count, "".join(map(str, launched)) or "no reason is known")
@@ -269,25 +309,32 @@ def _rank(
     given: tuple[object, ...],
     attempt: int,
     devices: tuple[torch.device, ...],
+    first: int,
+    total: int,
     shards: int,
     threads: int,
     patience: timedelta,
+    meeting: tuple[str, str] | None,
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the worker is asked to end, and ends this one
+    # From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends this one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    rank = int(os.environ["RANK"])
-    for other in (*lines[:rank], *lines[rank + 1 :]):
+    here = int(os.environ["LOCAL_RANK"])
+    for other in (*lines[:here], *lines[here + 1 :]):
         other.close()
-    line, device = Line(lines[rank]), devices[rank]
+    line, device, rank = Line(lines[here]), devices[here], first + here
     line.tell("here", os.getpid())
     write_logs()
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     torch.set_num_threads(threads)
     try:
         ended = tell_end(
-            line, attempt, lambda: work(Ranks.join(rank, len(devices), shards, device, patience), device, line, *given)
+            line,
+            attempt,
+            lambda: work(Ranks.join(rank, total, shards, device, patience, _store(meeting)), device, line, *given),
         )
     except Dismissed:
         os._exit(0)
@@ -296,6 +343,15 @@ def _rank(
         # first one, which still has reports to send: it ends by itself once it finds that this one has gone.
         os._exit(0 if rank else 1)
     dist.destroy_process_group()
+
+
+def _store(meeting: tuple[str, str] | None) -> Store | None:
+    """Where the processes of several nodes meet; those of one node meet at torch's launcher."""
+    if meeting is None:
+        return None
+    address, prefix = meeting
+    host, _, port = address.rpartition(":")
+    return PrefixStore(prefix, TCPStore(host.strip("[]"), int(port), is_master=False))
 
 
 def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:

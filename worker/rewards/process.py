@@ -58,6 +58,7 @@ Call = Callable[[Sequence[Completion]], Sequence[object]]
 
 def main(functions_module: str) -> None:
     """Serve batches until the worker closes the pipe or is gone."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from Slurm, say, to all of a job: the worker ends this process
     requests, replies = take_over_pipes()
     settings = json.loads(requests.readline())
     table = importlib.import_module(functions_module).FUNCTIONS

@@ -49,6 +49,11 @@ def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
     ranks.gather(None)
 
 
+def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line) -> list[int]:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return ranks.gather(ranks.rank)
+
+
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     if ranks.first:
         raise Interrupted("paused")
@@ -106,6 +111,10 @@ def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() ->
     assert failed.value.fail.error.code == "prompt_too_long"
     assert sent == list(range(MOST_WAITING))
     assert said == [(1, "hello")]
+
+
+def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
+    assert run(be_asked_to_end) == [0, 1]
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:

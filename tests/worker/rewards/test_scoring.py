@@ -137,6 +137,12 @@ def test_one_process_serves_every_call(act: Callable[..., Scores]) -> None:
     assert len(set(pids)) == 1
 
 
+def test_a_launcher_that_asks_every_process_to_end_ends_no_scoring(act: Callable[..., Scores]) -> None:
+    [pid] = raws(act("pid"))
+    os.kill(int(pid or 0), signal.SIGTERM)
+    assert raws(act("pid", "one"))[0] == pid
+
+
 # ---- what leaves a completion unscored
 
 

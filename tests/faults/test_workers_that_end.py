@@ -1,0 +1,58 @@
+"""Workers that a launcher starts: they end by themselves, and the exit code says how."""
+
+import pytest
+from processes import Site, tiny_run, wait_until
+
+from backend.contract.records import Run
+
+pytestmark = pytest.mark.slow
+
+SAMPLE = {"kind": "sample", "prompts": ["Calculate 2 + 2"], "group_size": 1}
+ONCE = {"GROUPSCOPE_ONCE": "true"}
+
+
+def statuses(site: Site, *runs: Run) -> list[str]:
+    return [site.client.run(run.id).status for run in runs]
+
+
+def test_a_worker_for_one_run_serves_samples_trains_one_and_leaves_the_next(site: Site) -> None:
+    site.backend()
+    runs = [site.client.create_run(config) for config in (SAMPLE, tiny_run(2), tiny_run(2))]
+    assert site.worker(**ONCE).wait(timeout=240) == 0
+    assert statuses(site, *runs) == ["finished", "finished", "queued"]
+
+
+def test_a_worker_for_one_run_that_is_asked_to_end_gives_it_back_and_the_next_finishes_it(site: Site) -> None:
+    site.backend()
+    first = site.worker(**ONCE)
+    run = site.client.create_run(tiny_run(30, every=50))
+    reached = site.wait_for_step(run.id, 3).progress.step
+    first.terminate()
+    assert first.wait(timeout=240) == 75
+    assert site.client.run(run.id).status == "queued"
+    assert site.client.checkpoints(run.id)[-1].step >= reached
+    assert site.worker(**ONCE).wait(timeout=240) == 0
+    assert statuses(site, run) == ["finished"]
+
+
+def test_a_run_that_fails_for_good_is_over(site: Site) -> None:
+    site.backend()
+    run = site.client.create_run(tiny_run(2, model={"source": "local:nowhere"}))
+    assert site.worker(**ONCE).wait(timeout=240) == 0
+    assert statuses(site, run) == ["failed"]
+
+
+def test_a_worker_for_one_run_that_never_got_one_says_that_it_is_not_over(site: Site) -> None:
+    site.backend()
+    waiting = site.worker(**ONCE)
+    wait_until(site.client.workers, "it asks for work")
+    waiting.terminate()
+    assert waiting.wait(timeout=240) == 75
+
+
+def test_a_worker_ends_when_the_queue_is_empty_and_when_the_backend_is_away(site: Site) -> None:
+    assert site.worker(GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
+    site.backend()
+    runs = [site.client.create_run(tiny_run(1)) for _ in range(2)]
+    assert site.worker(GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
+    assert statuses(site, *runs) == ["finished", "finished"]

@@ -1,0 +1,130 @@
+"""What nodes know of each other: who is there, what is announced, how it ended, and who is gone."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pytest
+from wire import claimed
+
+from backend.contract.home import CannotStart, load
+from backend.contract.protocol import Fail
+from backend.contract.records import Rank, RunError
+from worker.ranks import nodes
+from worker.ranks.nodes import Announced, Followers, Leader, parts_of
+from worker.settings import Settings
+
+FAIL = Fail(attempt=1, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
+
+
+def announced(*parts: tuple[int, int]) -> Announced:
+    return Announced(claim=claimed({}), store="/here#1", resume=None, shards=2, patience=60, parts=list(parts))
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def never(*_: object) -> bool:
+    return False
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with (
+        socket.socket() as free,
+        patch.multiple(nodes, _LOOK_SECONDS=0.02, _PULSE_SECONDS=0.1, _LOST_SECONDS=3.0, _GOODBYE_SECONDS=0.5),
+    ):
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        yield f"127.0.0.1:{port}"
+
+
+def test_processes_are_dealt_to_as_many_nodes_as_they_need() -> None:
+    assert parts_of(5, 2) == [(0, 2), (2, 2), (4, 1)]
+    assert parts_of(2, 2) == [(0, 2)]
+
+
+def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0s(address: str) -> None:
+    followers = Followers(3, address)
+    one, two = Leader(1, address), Leader(2, address)
+    until(lambda: not followers.missing)
+    heard = list[tuple[int, Rank]]()
+    with followers.run(announced((0, 2), (2, 1)), lambda *said: heard.append(said)) as part:
+        assert (part.first, part.total, part.elsewhere()) == (0, 3, None)
+        number, read = one.next() or (0, None)
+        assert read == announced((0, 2), (2, 1))
+        assert one.next() is None
+        assert two.next() is None
+        theirs = one.part(number, read, never)
+        assert (theirs.first, theirs.total, theirs.meeting, theirs.elsewhere()) == (2, 3, part.meeting, None)
+        for phase in ("rollout", "update"):
+            one.pass_on(number, 2, Rank(rank=2, phase=phase))
+            until(lambda phase=phase: part.elsewhere() or (heard and heard[-1][1].phase == phase))
+        assert [(rank, said.phase) for rank, said in heard] == [(2, "rollout"), (2, "update")], "said once, heard once"
+        one.report(number, FAIL, lost=True)
+        assert part.elsewhere() == (2, FAIL, True)
+        one.report(number, FAIL, lost=False)
+        assert part.elsewhere() == (2, FAIL, False)
+    rank, _, lost = theirs.elsewhere() or (None, None, None)
+    assert (rank, lost) == (0, True)
+    assert Leader(1, address).next() is None, "it goes on without a node that comes later"
+    followers.close(75)
+    assert (one.goodbye(), two.goodbye()) == (75, 75)
+    for leader in (one, two):
+        leader.close()
+
+
+def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -> None:
+    followers = Followers(2, address)
+    first = Leader(1, address)
+    until(lambda: not followers.missing)
+    with followers.run(announced((0, 1), (1, 1)), never) as part:
+        second = Leader(1, address)
+        until(part.elsewhere)
+    until(lambda: first.gone)
+    with followers.run(announced((0, 1), (1, 1)), never) as part:
+        assert part.elsewhere() is None
+        second.close()
+        until(part.elsewhere)
+        (_, fail, lost) = part.elsewhere() or (0, FAIL, True)
+        assert (fail.error.code, fail.retryable, lost) == ("rank_died", True, False)
+    assert list(followers.missing) == [1]
+    followers.close(0)
+
+
+def test_a_node_that_was_asked_to_end_lets_node_0_know(address: str) -> None:
+    followers = Followers(2, address)
+    leader = Leader(1, address)
+    leader.leave()
+    until(lambda: followers.leaving)
+    leader.close()
+    followers.close(0)
+
+
+def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> None:
+    host, port = address.split(":")
+    with socket.create_server((host, int(port))), pytest.raises(CannotStart, match="--rendezvous"):
+        Followers(2, address)
+    with pytest.raises(ConnectionError, match="does not answer"):
+        Leader(1, address)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"nodes": 2, "node_rank": 2, "rendezvous": "a:1"}, "count from 0"),
+        ({"nodes": 2}, "needs GROUPSCOPE_RENDEZVOUS"),
+        ({"nodes": 1024, "processes": 2, "rendezvous": "a:1"}, "more than 1024"),
+        ({"nodes": 2, "rendezvous": "a"}, "RENDEZVOUS is wrong"),
+        ({"executor": "ray", "ray_address": "a:1", "once": True}, "GROUPSCOPE_ONCE"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused_in_words(given: dict[str, object], words: str) -> None:
+    with pytest.raises(CannotStart, match=words):
+        load(Settings, **given)
