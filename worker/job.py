@@ -467,11 +467,11 @@ def compute_in_rank(
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), status:
-        show = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
+        fetching = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
         worker = Worker(
-            settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down, show_fetch=show
+            settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down, show_fetch=fetching
         )
-        _have_here(claim, place, show)
+        _have_here(claim, place, fetching)
         return _compute(worker, claim, config, place, channels, ranks)
 
 

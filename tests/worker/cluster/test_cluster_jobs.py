@@ -96,7 +96,7 @@ def do(
     settings = {"executor": "ray", "ray_address": "head:6379", "token": SECRETS[0], "judges": JUDGES}
     settings |= {"vllm_url": "http://vllm:8000", "vllm_weights": home / "w", "vllm_api_key": SECRETS[2]}
     one = worker(home, wire, **(settings | changes))
-    info = one.info.model_copy(update={"store": store or store_name(one.settings.checkpoints)})
+    info = one.info.model_copy(update={"store": store or store_name(one.settings.own_store)})
     named = {**one.__dict__, "info": info, "cluster": place}
     run_claim(type(one)(**named), claimed(config).model_copy(update={"secret": SECRETS[1]}))
     return wire, place
