@@ -48,3 +48,10 @@ def test_every_engine_takes_what_all_measure_alike(engine: str) -> None:
 )
 def test_the_native_engine_measures_whatever_is_asked(changes: dict[str, Any]) -> None:
     assert with_engine("native", **changes).sampling.engine == "native"
+
+
+def test_several_processes_sample_with_one_server_and_not_with_a_copy_of_the_model_each() -> None:
+    together = {"compute": {"processes": 2}}
+    assert GrpoConfig.model_validate(together | {"sampling": {"engine": "vllm"}}).sampling.engine == "vllm"
+    with pytest.raises(ValidationError, match="transformers engine samples for one process, and this run has 2"):
+        GrpoConfig.model_validate(together | {"sampling": {"engine": "transformers"}})

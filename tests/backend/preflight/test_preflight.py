@@ -144,6 +144,21 @@ def test_a_gpu_holds_what_it_is_told_to_in_either_precision_and_a_cpu_no_more_th
         assert parts(on_gpu=True, in_half=half)["cache"] > memory.CACHE_BYTES
 
 
+def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_card() -> None:
+    config = grpo(model={"source": SMOLLM2}, compute={"processes": 4})
+    on_cpu, on_gpus = (
+        preflight(config, Facts(workers=[Offers(device=device, memory_bytes=64 * GIB, processes=4)])).memory
+        for device in ("CPU, 8 threads", "NVIDIA H200")
+    )
+    assert on_cpu is not None
+    assert on_gpus is not None
+    assert on_cpu.each_bytes == on_cpu.total_bytes // 4
+    assert (on_gpus.processes, on_gpus.each_bytes) == (4, on_gpus.total_bytes)
+    alone = preflight(grpo(), Facts()).memory
+    assert alone is not None
+    assert alone.each_bytes is None
+
+
 def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
     answer = preflight(grpo(model={"source": "Qwen/Qwen2.5-0.5B-Instruct"}), Facts())
     assert answer.memory is None
