@@ -34,8 +34,9 @@ class Uploads:
     ) -> None:
         self._store, self._registered, self._say = store, registered, say
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[int, Saved]] = deque()
-        self._held = ExitStack()  # what waits, also for the workers beside this one
+        self._waiting: deque[tuple[int, Saved, ExitStack]] = (
+            deque()
+        )  # each with the lock that keeps it from making room
         self._bytes = self._total = 0
         self._left = threading.Event()
         self._error: Exception | None = None
@@ -44,9 +45,10 @@ class Uploads:
 
     def add(self, step: int, saved: Saved) -> None:
         """Have a checkpoint uploaded after those before it."""
+        held = ExitStack()
+        held.enter_context(self._store.held(saved.folder))
         with self._changed:
-            self._held.enter_context(self._store.held(saved.folder))
-            self._waiting.append((step, saved))
+            self._waiting.append((step, saved, held))
             self._total += saved.size_bytes
             self._changed.notify_all()
 
@@ -79,21 +81,22 @@ class Uploads:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        with self._held:
+        try:
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._waiting or self._left.is_set())
                     if self._left.is_set():
                         return
-                    step, saved = self._waiting[0]
-                try:
-                    if not self._upload(step, saved):
-                        return
-                except Exception as error:  # noqa: BLE001 — the boundary of a thread: the one that waits gets it
-                    self._error = error
+                    step, saved, held = self._waiting[0]
+                if not self._upload(step, saved):
                     return
-                with self._changed:
-                    self._waiting.popleft()
+                held.close()
+                self._waiting.popleft()
+        except Exception as error:  # noqa: BLE001 — the boundary of a thread: the one that waits gets it
+            self._error = error
+        finally:
+            for _, _, held in self._waiting:
+                held.close()
 
     def _upload(self, step: int, saved: Saved) -> bool:
         """Whether it is in the bucket, and registered."""

@@ -145,7 +145,8 @@ def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_ba
     finally:
         s3.start()
     site.worker(tmp_path / "two")
-    site.wait_for_step(run.id, at + 1)
-    assert any(
-        line.message.startswith(f"resumed from checkpoint {at}") for line in site.client.logs(run.id, limit=1000).items
+    resumed = f"resumed from checkpoint {at} "
+    wait_until(
+        lambda: any(line.message.startswith(resumed) for line in site.client.logs(run.id, limit=1000).items),
+        "the next worker goes on from the last checkpoint in the bucket",
     )

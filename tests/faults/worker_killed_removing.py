@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from worker import checkpoint, job
+from worker import checkpoint, store
 from worker.main import main
 
 MOMENTS = ("forgotten", "renamed", "half removed", "removed")
@@ -41,5 +41,5 @@ def _cut_short(path: Path, ignore_errors: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    job.remove_checkpoints = remove_checkpoints
+    store.remove_checkpoints = remove_checkpoints
     sys.exit(main(sys.argv[1:]))

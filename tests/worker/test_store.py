@@ -285,6 +285,10 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
     assert len(heard.said) == 2
     assert "checkpoint 1 is not in the bucket yet" in heard.said[0]
     assert heard.said[1] == "checkpoint 1 is in the bucket now"
+    for folder in here.folder.glob("run-7/*"):
+        os.utime(folder, (0, 0))
+    Store(here.folder, here.bucket).make_room()
+    assert not list(here.folder.glob("run-7/*")), "what is in the bucket makes room"
     uploads.leave()
 
 
