@@ -218,7 +218,7 @@ def _rank(exchange: Any, work: Work, given: Sequence[object], attempt: int, coun
     write_logs()
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     if not tell_end(line, attempt, lambda: work(Ranks(rank, count, shards), device, line, *given)):
-        raise RuntimeError(f"process {rank} has told the worker why it failed")  # Ray ends the others
+        raise RuntimeError(f"process {rank} failed, and the worker knows why")  # Ray ends the others
 
 
 def _describe(on_gpu: bool) -> tuple[str, int | None]:
