@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -80,27 +80,29 @@ class Followers:
             ) from None
         self._address, self._nodes = address, nodes
         self._heard = dict[int, tuple[str, int, float]]()  # by node: who it is, its pulse, and when that changed
+        self._since = 0.0  # a node that was there before the end of the last run may have died with it
         self._over = threading.Event()
-        self.missing: Sequence[int] = range(1, nodes)
         self.leaving = False  # one of them was asked to end
         self._thread = threading.Thread(target=self._look, name="nodes", daemon=True)
         self._thread.start()
 
+    @property
+    def missing(self) -> list[int]:
+        """Nodes that have not been heard of for a while, or since the last run."""
+        oldest = max(self._since, time.monotonic() - _LOST_SECONDS)
+        return [node for node in range(1, self._nodes) if self._heard.get(node, ("", 0, 0.0))[2] <= oldest]
+
     def _look(self) -> None:
+        said: list[int] | None = None
         while not self._over.wait(_LOOK_SECONDS):
-            now = time.monotonic()
             for node in range(1, self._nodes):
                 pulse = self._store.add(f"pulse/{node}", 0)
-                if pulse and pulse != self._heard.get(node, ("", 0, 0))[1]:
-                    self._heard[node] = self._store.get(f"node/{node}").decode(), pulse, now
-            missing = [node for node in range(1, self._nodes) if not self._alive(node, now)]
-            if missing != self.missing:
+                if pulse and pulse != self._heard.get(node, ("", 0, 0.0))[1]:
+                    self._heard[node] = self._store.get(f"node/{node}").decode(), pulse, time.monotonic()
+            if (missing := self.missing) != said:
                 log.info("waiting for the nodes %s", missing) if missing else log.info("all nodes are there")
-            self.missing = missing
+                said = missing
             self.leaving = self.leaving or self._store.check([_LEAVING])
-
-    def _alive(self, node: int, now: float) -> bool:
-        return node in self._heard and now - self._heard[node][2] < _LOST_SECONDS
 
     @contextmanager
     def run(self, announced: Announced, hear: Callable[[int, Rank], None]) -> Iterator[Part]:
@@ -144,6 +146,7 @@ class Followers:
             yield Part(0, announced.total, (self._address, f"{number}/meeting"), elsewhere)
         finally:
             self._store.set(f"{number}/over", "")
+            self._since = time.monotonic()
 
     def close(self, code: int) -> None:
         """Say goodbye with the exit code of this process, and wait a moment until all have heard it."""
