@@ -13,9 +13,9 @@ from backend.contract.client import Client
 from backend.contract.config import RUN_CONFIG
 from backend.contract.home import CannotStart, in_words
 from backend.contract.protocol import WorkerInfo
+from worker.compute import compute_in_rank
 from worker.errors import RunFailure
 from worker.failure import failure
-from worker.job import compute_in_rank
 from worker.logs import of_run, write_logs
 from worker.policy.device import describe, settle, take_devices, versions
 from worker.process import Process

@@ -21,7 +21,7 @@ from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
 from worker.follower import follow
-from worker.job import Spent, Worker, is_sample, run_claim
+from worker.job import Spent, is_sample, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
 from worker.policy.offered_models import OfferedModels
@@ -31,6 +31,7 @@ from worker.rewards.reward_folder import RewardFolder
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
 from worker.spool import Recovery
+from worker.worker import Worker
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from backend.contract.protocol import (
     Start,
     WorkerInfo,
 )
-from worker.job import Worker, run_claim
+from worker.job import run_claim
 from worker.settings import Settings
+from worker.worker import Worker
 
 pytestmark = pytest.mark.slow
 

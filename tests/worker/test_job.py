@@ -13,7 +13,7 @@ from worker_models import tiny_policy
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import Accepted, CheckpointRef, ClaimReply, Fail, Finish, Report
-from worker import job, main
+from worker import compute, job, main
 from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage, remove_partial, write_checkpoint
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
@@ -108,7 +108,7 @@ def test_training_ends_with_a_sample_between_its_steps_that_lost_the_device_and_
         def fails(*given: object, **named: object) -> None:
             raise RuntimeError(error)
 
-        monkeypatch.setattr(job, "_load", fails)
+        monkeypatch.setattr(compute, "_load", fails)
         job._serve_samples(worker(tmp_path, wire), SimpleNamespace(samples_waiting=True))  # type: ignore[arg-type]
 
     between_steps("CUDA out of memory")
@@ -148,10 +148,10 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
             "earlier": [CheckpointRef.model_validate(offered[0])],
         }
     )
-    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (tmp_path / "run-7/step-4-attempt-2", [])
+    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (tmp_path / "run-7/step-4-attempt-2", [])
     (tmp_path / "run-7/step-4-attempt-2/state.json").write_text("{}")
     newest = "checkpoint step 4 is damaged (size of state.json differs)"
-    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (
+    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (
         tmp_path / "run-7/step-2-attempt-1",
         [f"{newest}; the run goes on from step 2"],
     )
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
     flip_a_bit(weights)
     oldest = "checkpoint step 2 is damaged (hash of model/model.safetensors differs)"
     told = f"{newest}; {oldest}; no checkpoint is whole, so the run begins at step 0"
-    assert job._checkpoint_to_resume(Store(tmp_path), claim) == (None, [told])
+    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (None, [told])
 
 
 def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainingState) -> Saved:
@@ -250,7 +250,7 @@ def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_proces
 
     wire = Wire()
     monkeypatch.setattr(wire, "ask", lambda request: ClaimReply(claim=claimed(SAMPLE)))
-    monkeypatch.setattr(job, "_load", unknown)
+    monkeypatch.setattr(compute, "_load", unknown)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     with pytest.raises(Spent) as caught:

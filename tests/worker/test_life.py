@@ -18,7 +18,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
 from backend.contract.protocol import Fail, Finish
 from backend.contract.training import Sampling
-from worker import job
+from worker import compute, job
 from worker.job import Spent, run_claim
 from worker.learner import Learner
 from worker.optimization import Optimization
@@ -80,7 +80,7 @@ def test_weights_gradients_and_slots_go_with_the_run(
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[torch.Tensor]]:
     """What the jobs of this test hold: weights and gradients of every policy, and the sampler's slots."""
     held = list[weakref.ref[torch.Tensor]]()
-    load, slots = job.load_policy, Slots.__init__
+    load, slots = compute.load_policy, Slots.__init__
 
     def loaded(*given: Any, **named: Any) -> Policy:
         policy: Policy = load(*given, **named)
@@ -93,7 +93,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[torch.Tensor]]:
         slots(self, *given, **named)
         held.append(weakref.ref(self._keys))
 
-    monkeypatch.setattr(job, "load_policy", loaded)
+    monkeypatch.setattr(compute, "load_policy", loaded)
     monkeypatch.setattr(Slots, "__init__", made)
     return held
 

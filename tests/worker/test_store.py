@@ -19,8 +19,8 @@ from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker import store as stores
 from worker.checkpoint import Saved, complete_checkpoint, damage
+from worker.compute import _fetch_bases
 from worker.errors import Interrupted, RunFailure
-from worker.job import _fetch_bases
 from worker.reporter import Channels, Place, Reporter
 from worker.store import Store
 from worker.uploads import MOST_WAITING, Uploads

@@ -20,8 +20,8 @@ from backend.contract.protocol import (
     WorkerInfo,
 )
 from backend.contract.records import Requested
-from worker.job import Worker
 from worker.settings import Settings
+from worker.worker import Worker
 
 
 class Wire(Client):

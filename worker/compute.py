@@ -1,0 +1,362 @@
+"""What is computed for a claimed run, by this process or by several: from where the attempt stands to its end."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from backend.contract.client import Client
+from backend.contract.compute import Compute
+from backend.contract.config import TrainingConfig
+from backend.contract.groups import Group
+from backend.contract.grpo import GrpoConfig
+from backend.contract.home import CannotStart
+from backend.contract.protocol import (
+    CheckpointRef,
+    Claim,
+    Start,
+    WorkerInfo,
+)
+from backend.contract.records import Progress
+from backend.contract.reward import REWARD_CHANGED, Rewards
+from backend.contract.sample import SampleConfig
+from worker.errors import RunFailure
+from worker.logs import of_run
+from worker.policy import adapter
+from worker.policy.device import memory_held, settle
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
+from worker.policy.sources import MOST_ADAPTERS, STORED, Pretrained, commit_of, pinned, resolve
+from worker.preferences.run import Means, train_on_pairs
+from worker.ranks.board import Board
+from worker.ranks.launch import Line, Part, run_ranks
+from worker.ranks.nodes import Announced, parts_of
+from worker.ranks.ranks import ALONE, Ranks
+from worker.ranks.status import Status
+from worker.reporter import Channels, Ending, Place
+from worker.rewards.resources import reward_resources
+from worker.rewards.scoring import RewardScorer
+from worker.rollout.engine import quiet
+from worker.rollout.engines import load_engine
+from worker.sampling_job import earlier_groups, run_sample
+from worker.settings import Settings, is_store
+from worker.store import Show, Store
+from worker.tasks.loading import load_items
+from worker.trainer import Trainer
+from worker.worker import Worker
+
+
+def place_of(worker: Worker, claim: Claim) -> Place:
+    """Where the attempt stands, once what earlier attempts left unfinished is gone."""
+    store = worker.store
+    store.remove_unfinished(claim.run_id, before=claim.attempt)
+    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
+        store.remove(claim.run_id, claim.kept, upto=(claim.attempt, 0))
+    resume, remarks = _checkpoint_to_resume(store, claim, worker.show_fetch)
+    return Place(
+        run_id=claim.run_id,
+        attempt=claim.attempt,
+        store=store.folder,
+        store_name=worker.info.store,
+        resume=resume,
+        device_name=worker.info.device,
+        versions=worker.info.versions,
+        model_commit=claim.model_commit,
+        remarks=remarks,
+        shared=None if store.bucket is None else store,
+    )
+
+
+def compute(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    place: Place,
+    channels: Channels,
+    ranks: Ranks = ALONE,
+) -> Ending:
+    """Sample, or train from where the attempt stands."""
+    if isinstance(config, SampleConfig):
+        return _sample(worker, claim, config, channels)
+    if isinstance(config, GrpoConfig):
+        return _train_groups(worker, claim, config, place, channels, ranks)
+    means = Means(
+        source=_source(worker, claim, config),
+        device=worker.device,
+        fetch_upload=worker.client.upload_content,
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+    )
+    return train_on_pairs(config, means, place, channels)
+
+
+def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
+    run_sample(
+        config,
+        worker.client,
+        lambda: _load(worker, pinned(_source(worker, claim, config)), config, resume=None),
+        lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+        Start(attempt=claim.attempt, from_step=0, device=worker.info.device, versions=worker.info.versions),
+        channels,
+    )
+    return "finished"
+
+
+def compute_in_ranks(
+    worker: Worker,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    asked: Compute,
+    place: Place,
+    channels: Channels,
+    board: Board,
+) -> Ending:
+    """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token."""
+    settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
+    if asked.processes > 1:
+        board.begin(asked.processes)
+    # Longer than the watch waits: it says why.
+    patience = timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds))
+    devices = worker.devices[: asked.processes]
+    on_nodes: AbstractContextManager[Part | None] = nullcontext(None)
+    if worker.followers is not None and asked.processes > len(devices):
+        resume = None if place.resume is None else str(place.resume.relative_to(place.store))
+        on_nodes = worker.followers.run(
+            Announced(
+                claim=claim,
+                store=place.store_name,
+                resume=resume,
+                shards=asked.parts,
+                patience=patience.total_seconds(),
+                parts=parts_of(asked.processes, len(devices)),
+            ),
+            board.hear,
+        )
+    with on_nodes as part:
+        if worker.cluster is None:
+            start = partial(run_ranks, devices=devices, part=part)
+            sent = settings.model_copy(update={"token": None})
+        else:
+            start = partial(worker.cluster.run_ranks, count=asked.processes)
+            sent = settings.to_send()
+        ending: Ending = start(
+            compute_in_rank,
+            (sent, worker.info, claim, config, place),
+            attempt=claim.attempt,
+            shards=asked.parts,
+            patience=patience,
+            answers={
+                "send": channels.send,
+                "show": channels.show,
+                "requested": channels.requested,
+                "between_steps": channels.between_steps,
+                "shutting_down": channels.shutting_down,
+                "status": board.hear,
+                "upload_content": worker.client.upload_content,
+                "earlier_groups": partial(earlier_groups, worker.client),
+            },
+        )
+    return ending
+
+
+class _ClientByLine(Client):
+    """What a process of a run may read of the backend: the worker that holds the lease reads it, and passes it on."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def upload_content(self, upload_id: int) -> bytes:
+        content: bytes = self._line.ask("upload_content", upload_id)
+        return content
+
+    def all_groups(self, run_id: int) -> list[Group]:
+        groups: list[Group] = self._line.ask("earlier_groups", run_id)
+        return groups
+
+
+def compute_in_rank(
+    ranks: Ranks,
+    device: torch.device,
+    line: Line,
+    settings: Settings,
+    info: WorkerInfo,
+    claim: Claim,
+    config: TrainingConfig | SampleConfig,
+    place: Place,
+) -> Ending:
+    """What each process of a run does: the same, but the first one alone reports."""
+    settle(device)
+    first = ranks.first
+    status = Status(ranks.rank, partial(line.tell, "status"), partial(memory_held, device))
+
+    def show(progress: Progress) -> None:
+        status.show(progress)
+        if first:
+            line.show(progress)
+
+    channels = Channels(
+        send=partial(line.ask, "send") if first else quiet,
+        show=show,
+        requested=partial(line.ask, "requested") if first else lambda: "nothing",
+        between_steps=partial(line.ask, "between_steps") if first else quiet,
+        shutting_down=partial(line.lately, "shutting_down") if first else lambda: False,
+        worked=status.worked,
+    )
+    if settings.executor == "ray":
+        settings = _received(settings, info.store)
+    judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
+    settings = settings.model_copy(update={"judges": judges})
+    with of_run(claim), status:
+        fetching = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
+        worker = Worker(
+            settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down, show_fetch=fetching
+        )
+        _have_here(claim, place, fetching)
+        return compute(worker, claim, config, place, channels, ranks)
+
+
+def _received(settings: Settings, store: str) -> Settings:
+    """The settings on the machine that received them. Raises RunFailure if its data directory is another one, and no bucket has it."""
+    if settings.checkpoints is None and not is_store(settings.store, store):
+        text = (
+            f"{socket.gethostname()}, a node of the Ray cluster, does not have the worker's data directory at {settings.home}. "
+            "Mount the same folder there under the same path, or take the node out of the cluster; then retry the run."
+        )
+        raise RunFailure("node_without_data", text)
+    try:
+        return settings.as_received()
+    except CannotStart as error:
+        raise RunFailure("node_settings", f"{socket.gethostname()}, a node of the Ray cluster: {error}") from error
+
+
+def _train_groups(
+    worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
+) -> Ending:
+    steps = config.budget.steps
+    channels.load("task", steps)
+    items = load_items(config.task, fetch_upload=worker.client.upload_content)
+    channels.load("model", steps)
+    source = ranks.of_first(pinned(_source(worker, claim, config), place.model_commit))
+    place = replace(place, model_commit=commit_of(source))
+    policy = _load(worker, source, config, place.resume, ranks)
+    engine = load_engine(config.sampling.engine, policy, worker.settings)
+    channels.load("rewards", steps)
+    with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
+        place = replace(place, reward_texts=ranks.of_first(texts := scorer.load_own()))
+        if ranks.any(texts != place.reward_texts):
+            raise RunFailure(
+                REWARD_CHANGED, "A file of rewards was saved while the run's processes read it; retry the run."
+            )
+        return Trainer(config, policy, engine, items, scorer, place, channels).run()
+
+
+def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:
+    settings, origin = worker.settings, claim.source_checkpoint
+    return resolve(
+        config.model.source,
+        converted=settings.models,
+        root=settings.model_root,
+        checkpoint=None if origin is None else _named_checkpoint(worker, origin),
+        store=settings.store,
+    )
+
+
+def _load(
+    worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None, ranks: Ranks = ALONE
+) -> Policy:
+    wants_reference = (
+        isinstance(config, GrpoConfig)
+        and config.algorithm.needs_reference
+        and config.algorithm.kl.reference == "initial"
+    )
+    return load_policy(
+        config.model,
+        source,
+        worker.device,
+        resume=None if resume is None else resume / "model",
+        reference=wants_reference,
+        seed=config.budget.seed if isinstance(config, GrpoConfig) else config.seed,
+        ranks=ranks,
+    )
+
+
+@contextmanager
+def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
+    """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision.
+
+    Raises RunFailure if other files of a person's own would score than in the attempts before.
+    """
+    checkpoints = {source: _named_checkpoint(worker, named) for source, named in claim.reward_checkpoints.items()}
+    with (
+        reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
+        RewardScorer(rewards, resources) as scorer,
+    ):
+        before, now = claim.scored_by.items(), {one.name: one.sha256 for one in scorer.load_own()}.items()
+        if before and before != now:
+            changed = {name for name, _ in before ^ now}
+            name = min(changed & claim.scored_by.keys() or changed)  # one that can be put back, if there is one
+            what, mend = "is new and did not score this run so far", "Take it away"
+            if name in claim.scored_by:
+                what, mend = "has changed since it scored this run", "Put the text back that Configuration shows"
+            raise RunFailure(
+                REWARD_CHANGED,
+                f"{name} {what}, whose rewards would then mean two things. {mend} and retry the run, or retry it with the "
+                "changed reward.",
+            )
+        yield scorer
+
+
+def _named_checkpoint(worker: Worker, named: CheckpointRef) -> Path:
+    """Where a checkpoint that the configuration names lies. Raises RunFailure if its model is not what was saved."""
+    store = worker.store
+    wrong = store.fetch(named.path, named.sha256, part="model/", show=worker.show_fetch)
+    if wrong is None and store.bucket is not None:
+        wrong = _fetch_bases(store, named.path, worker.show_fetch)
+    if wrong is not None:
+        text = f"Checkpoint {named.step} of run {named.run_id}, which this run names, is damaged ({wrong}). Name another one."
+        raise RunFailure("checkpoint_unreadable", text)
+    return store.folder / named.path
+
+
+def _fetch_bases(store: Store, path: str, show: Show) -> str | None:
+    """Have the checkpoints under an adapter, too, which no claim names; what is wrong with one of them."""
+    for _ in range(MOST_ADAPTERS):
+        model = store.folder / path / "model"
+        base = adapter.settings_of(model).get("base_model_name_or_path") if (model / adapter.CONFIG).is_file() else None
+        if not isinstance(base, str) or not STORED.fullmatch(base):
+            break
+        path = base.removesuffix("/model")
+        if (wrong := store.fetch(path, None, part="model/", show=show)) is not None:
+            return f"its base {path}: {wrong}"
+    return None
+
+
+def _checkpoint_to_resume(store: Store, claim: Claim, show: Show = quiet) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint of the live history that is whole, and what the run should tell about those that are not.
+
+    A checkpoint of no other history is taken, however whole its files may be.
+    """
+    damaged: list[str] = []
+    for checkpoint in [claim.resume, *claim.earlier] if claim.resume else []:
+        wrong = store.fetch(checkpoint.path, checkpoint.sha256, show=show)
+        if wrong is None:
+            went_on = f"the run goes on from step {checkpoint.step}"
+            return store.folder / checkpoint.path, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
+        damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
+    return None, [f"{'; '.join(damaged)}; no checkpoint is whole, so the run begins at step 0"] if damaged else []
+
+
+def _have_here(claim: Claim, place: Place, show: Show) -> None:
+    """Have the checkpoint that the worker chose on this machine, too, which may be another one. Raises RunFailure."""
+    if (store := place.shared) is None or claim.resume is None:
+        return
+    for one in [claim.resume, *claim.earlier]:
+        if store.folder / one.path != place.resume or store.has(one.path):
+            continue
+        if (wrong := store.fetch(one.path, one.sha256, show=show)) is not None:
+            text = f"Checkpoint {one.step} cannot be used on one of the run's machines: {wrong}. Retry the run."
+            raise RunFailure("checkpoint_unreadable", text)

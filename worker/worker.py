@@ -1,0 +1,65 @@
+"""What all runs of a worker's process share."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from backend.contract.client import Client
+from backend.contract.config import Kind
+from backend.contract.protocol import (
+    Claim,
+    ClaimReply,
+    ClaimRequest,
+    WorkerInfo,
+)
+from backend.contract.records import OfferedModel, RewardFile
+from worker.cluster.cluster import Cluster
+from worker.ranks.nodes import Followers
+from worker.rollout.engine import quiet
+from worker.settings import Settings
+from worker.spool import Spool
+from worker.store import Show, Store, store_of
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What every job of this process shares."""
+
+    settings: Settings
+    info: WorkerInfo
+    client: Client
+    device: torch.device
+    shutting_down: Callable[[], bool]
+    devices: Sequence[torch.device] = ()  # of the processes that train one run together, the same one first
+    cluster: Cluster | None = None  # what computes in the place of this process
+    followers: Followers | None = None  # the other nodes that train one run with this one
+    hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
+    # At once, with whether the run is over; a fresh process takes its place unless this one was asked to end.
+    end_process: Callable[[bool], None] = lambda over: None
+    reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
+    models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
+    show_fetch: Show = quiet  # of the run in hand: what is fetched for it
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
+
+    def ask(self, *kinds: Kind) -> ClaimReply:
+        """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
+        processes = self.info.processes if self.cluster is None else self.cluster.free()
+        if not processes or (self.followers is not None and self.followers.missing):
+            return ClaimReply()
+        now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
+        info = self.info.model_copy(update=now)
+        return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
+
+    @property
+    def store(self) -> Store:
+        """Where the checkpoints lie that it reaches."""
+        return store_of(self.settings)
+
+    @property
+    def spool_folder(self) -> Path:
+        """This worker's own spool."""
+        return self.settings.home.resolve() / "spool" / self.info.name
