@@ -3,7 +3,7 @@
 #
 #   scripts/launchers.sh FOLDER
 #
-# Each into an environment of its own in FOLDER, unless it is there already (1.1 GB): what they depend on differs from what
+# Each into an environment of its own in FOLDER, unless it is there already (770 MB): what they depend on differs from what
 # Groupscope does, and between them.
 set -euo pipefail
 folder=$(realpath -m "${1:?a folder to install into}")

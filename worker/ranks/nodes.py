@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.2
 _PULSE_SECONDS = 1.0
 _LOST_SECONDS = 15.0  # without a pulse
 _ANSWER = timedelta(seconds=30)
-_GOODBYE_SECONDS = 5.0
+_GOODBYE_SECONDS = 15.0  # for all to hear it; a process of theirs may have to be ended first
 # Keys of the store. Those of one run begin with its number.
 _RUNS, _LEAVING, _GOODBYE = "runs", "leaving", "goodbye"
 
@@ -154,7 +154,7 @@ class Followers:
         self._thread.join()
         self._store.set(_GOODBYE, str(code))
         deadline = time.monotonic() + _GOODBYE_SECONDS
-        there = [node for node in range(1, self._nodes) if node not in self.missing]
+        there = [node for node, (_, _, at) in self._heard.items() if time.monotonic() - at < _LOST_SECONDS]
         while time.monotonic() < deadline and not self._store.check([f"gone/{node}" for node in there]):
             time.sleep(_LOOK_SECONDS)
 

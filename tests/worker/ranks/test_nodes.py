@@ -74,7 +74,9 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
     rank, _, lost = theirs.elsewhere() or (None, None, None)
     assert (rank, lost) == (0, True)
     assert Leader(1, address).next() is None, "it goes on without a node that comes later"
+    began = time.monotonic()
     followers.close(75)
+    assert time.monotonic() - began > 0.4, "nobody has heard it yet"
     assert (one.goodbye(), two.goodbye()) == (75, 75)
     for leader in (one, two):
         leader.close()
@@ -88,7 +90,6 @@ def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -
         second = Leader(1, address)
         until(part.elsewhere)
     until(lambda: first.gone)
-    assert followers.missing == [1], "until it is heard of again, since it may have died with the run"
     until(lambda: not followers.missing)
     with followers.run(announced((0, 1), (1, 1)), never) as part:
         assert part.elsewhere() is None
@@ -96,6 +97,17 @@ def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -
         until(part.elsewhere)
         (_, fail, lost) = part.elsewhere() or (0, FAIL, True)
         assert (fail.error.code, fail.retryable, lost) == ("rank_died", True, False)
+    assert followers.missing == [1]
+    followers.close(0)
+
+
+def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_again(address: str) -> None:
+    followers = Followers(2, address)
+    leader = Leader(1, address)
+    until(lambda: not followers.missing)
+    with followers.run(announced((0, 1), (1, 1))):
+        leader.close()
+        until(lambda: followers._heard[1][1] == followers._store.add("pulse/1", 0))
     assert followers.missing == [1]
     followers.close(0)
 
