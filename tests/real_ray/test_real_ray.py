@@ -85,7 +85,7 @@ class OnCluster(Site):
     """A site whose worker has a cluster."""
 
     def __init__(self, home: Path, nodes: Nodes) -> None:
-        super().__init__(home, executor="ray", ray_address=nodes.address)
+        super().__init__(home, lease_seconds=10, executor="ray", ray_address=nodes.address)
         self.backend()
         self.parent = self.worker()
 
@@ -227,6 +227,23 @@ def test_a_run_of_two_nodes_of_which_one_is_lost_waits_for_another_and_ends_with
     assert ended.failures == (way == "killed")
     assert ("died on the Ray cluster" in site.said(run)) == (way == "killed")
     assert site.weights(run) == of_two_nodes
+
+
+def test_a_worker_that_is_asked_to_end_gives_its_run_back_at_a_step(
+    site: OnCluster, nodes: Nodes, undisturbed: str
+) -> None:
+    run = site.create()
+    site.wait_long_for_step(run, 5)
+    site.parent.terminate()
+    assert site.parent.wait(300) == 0
+    assert site.client.run(run.id).status == "queued"
+    assert nodes.ranks() == []
+    given_back = site.client.checkpoints(run.id)[-1].step
+    site.parent = site.worker()
+    ended = site.wait_long_for_end(run)
+    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 0)
+    assert f"resumed from checkpoint {given_back} on" in site.said(run)
+    assert site.weights(run) == undisturbed
 
 
 def test_a_sample_is_a_job_too(site: OnCluster) -> None:

@@ -1,1 +1,1 @@
-"""Runs as jobs of a Ray cluster. Ray is imported by a worker that was told to use one, and by nobody else."""
+"""Runs as jobs of a Ray cluster. Ray is imported by a worker that is to use one, and by nobody else."""

@@ -43,6 +43,7 @@ _RAY_OPTIONS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",  # for free places
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 
@@ -217,7 +218,7 @@ def _rank(exchange: Any, work: Work, given: Sequence[object], attempt: int, coun
     write_logs()
     logging.getLogger("worker.reporter").disabled = rank > 0  # all would write the run's log
     if not tell_end(line, attempt, lambda: work(Ranks(rank, count, shards), device, line, *given)):
-        raise RuntimeError(f"process {rank} has told the worker why it failed")  # Ray ends the others
+        raise RuntimeError(f"process {rank} failed, and the worker knows why")  # Ray ends the others
 
 
 def _describe(on_gpu: bool) -> tuple[str, int | None]:
