@@ -29,6 +29,7 @@ class S3Server:
             for one in free:
                 one.bind(("127.0.0.1", 0))
             numbers = [one.getsockname()[1] for one in free]
+        self._numbers = numbers
         self._ports = [f"-{name}.port={number}" for name, number in zip(_PORTS, numbers, strict=False)]
         self._ports += [f"-{name}.port.grpc={number}" for name, number in zip(_PORTS, numbers[5:], strict=True)]
         self.environment = {
@@ -99,3 +100,6 @@ class S3Server:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        for number in self._numbers:  # it makes some there, whatever it is asked, and was killed
+            for left in Path("/tmp").glob(f"seaweedfs-*-grpc-{number}.sock"):
+                left.unlink()
