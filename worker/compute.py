@@ -44,7 +44,7 @@ from worker.rewards.scoring import RewardScorer
 from worker.rollout.engine import quiet
 from worker.rollout.engines import load_engine
 from worker.sampling_job import earlier_groups, run_sample
-from worker.settings import Settings, is_store
+from worker.settings import Settings, is_store, store_name
 from worker.store import Show, Store
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -119,6 +119,8 @@ def compute_in_ranks(
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
     if asked.processes > 1:
         board.begin(asked.processes)
+    folder = store_name(place.store)  # which all processes write to, also where a bucket lies behind it
+    info = worker.info.model_copy(update={"store": folder})
     # Longer than the watch waits: it says why.
     patience = timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds))
     devices = worker.devices[: asked.processes]
@@ -128,7 +130,7 @@ def compute_in_ranks(
         on_nodes = worker.followers.run(
             Announced(
                 claim=claim,
-                store=place.store_name,
+                store=folder,
                 resume=resume,
                 shards=asked.parts,
                 patience=patience.total_seconds(),
@@ -145,7 +147,7 @@ def compute_in_ranks(
             sent = settings.to_send()
         ending: Ending = start(
             compute_in_rank,
-            (sent, worker.info, claim, config, place),
+            (sent, info, claim, config, place),
             attempt=claim.attempt,
             shards=asked.parts,
             patience=patience,
@@ -207,7 +209,7 @@ def compute_in_rank(
         worked=status.worked,
     )
     if settings.executor == "ray":
-        settings = _received(settings, info.store)
+        settings = _received(settings, info.store, ranks)
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), status:
@@ -219,9 +221,9 @@ def compute_in_rank(
         return compute(worker, claim, config, place, channels, ranks)
 
 
-def _received(settings: Settings, store: str) -> Settings:
-    """The settings on the machine that received them. Raises RunFailure if its data directory is another one, and no bucket has it."""
-    if settings.checkpoints is None and not is_store(settings.store, store):
+def _received(settings: Settings, store: str, ranks: Ranks) -> Settings:
+    """The settings on the machine that received them. Raises RunFailure if its data directory is another one, and no bucket will do."""
+    if (settings.checkpoints is None or not ranks.alone) and not is_store(settings.store, store):
         text = (
             f"{socket.gethostname()}, a node of the Ray cluster, does not have the worker's data directory at {settings.home}. "
             "Mount the same folder there under the same path, or take the node out of the cluster; then retry the run."

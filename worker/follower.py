@@ -129,7 +129,7 @@ def _train(
 def _place(settings: Settings, announced: Announced, device: str) -> Place:
     """Where the attempt stands on this node. Raises RunFailure if its checkpoints are not node 0's."""
     claim, store = announced.claim, store_of(settings)
-    if store.bucket is None and not is_store(store.folder, announced.store):
+    if not is_store(store.folder, announced.store):
         text = (
             f"Node {settings.node_rank} ({socket.gethostname()}) does not have node 0's checkpoints at {store.folder}. Let all nodes "
             "reach the same folder there, then retry the run."

@@ -56,7 +56,7 @@ class InPlace:
     """A cluster that has one process: this one, which sees no more of the worker than what is sent."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.sent, self.asked, self.places = home, b"", set[str](), 1
+        self.there, self.sent, self.asked, self.places = home, b"", set[str](), 1
 
     def free(self) -> int:
         return self.places
@@ -72,7 +72,8 @@ class InPlace:
         **_: object,
     ) -> Any:
         self.sent, heard = pickle.dumps((work, tuple(given))), Heard()
-        work, given = sent((work, tuple(given)))
+        work, (settings, *others) = sent((work, tuple(given)))
+        given = (settings.model_copy(update={"home": self.there}), *others)
         line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
         tell_end(line, attempt, lambda: work(Ranks(0, count), CPU, line, *given))
         if heard.refused is not None:
@@ -90,13 +91,13 @@ class InPlace:
 
 
 def do(
-    home: Path, config: dict[str, object], *, wire: Wire | None = None, store: str | None = None, **changes: object
+    home: Path, config: dict[str, object], *, wire: Wire | None = None, there: Path | None = None, **changes: object
 ) -> tuple[Wire, InPlace]:
-    wire, place = wire or Wire(), InPlace(home)
+    wire, place = wire or Wire(), InPlace(there or home)
     settings = {"executor": "ray", "ray_address": "head:6379", "token": SECRETS[0], "judges": JUDGES}
     settings |= {"vllm_url": "http://vllm:8000", "vllm_weights": home / "w", "vllm_api_key": SECRETS[2]}
     one = worker(home, wire, **(settings | changes))
-    info = one.info.model_copy(update={"store": store or store_name(one.settings.own_store)})
+    info = one.info.model_copy(update={"store": store_name(one.settings.own_store)})
     named = {**one.__dict__, "info": info, "cluster": place}
     run_claim(type(one)(**named), claimed(config).model_copy(update={"secret": SECRETS[1]}))
     return wire, place
@@ -137,10 +138,13 @@ def test_runs_of_other_kinds_are_done_there_too(tmp_path: Path, config: dict[str
 
 
 def test_a_node_without_the_data_directory_fails_the_run_and_says_what_to_do(tmp_path: Path) -> None:
-    wire, _ = do(tmp_path, tiny_run(1), store="/elsewhere/checkpoints#another")
+    wire, _ = do(tmp_path, tiny_run(1), there=tmp_path / "there")
     (fail,) = [one for one in wire.told if isinstance(one, Fail)]
     assert fail.error.code == "node_without_data"
-    assert f"does not have the worker's data directory at {tmp_path}. Mount the same folder there" in fail.error.message
+    assert (
+        f"does not have the worker's data directory at {tmp_path / 'there'}. Mount the same folder there"
+        in fail.error.message
+    )
 
 
 def test_a_node_takes_judges_and_vllm_from_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
