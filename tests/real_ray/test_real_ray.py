@@ -19,7 +19,7 @@ from backend.contract.records import Run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1800)]
 
-STEPS, PATIENCE = 12, 900.0
+STEPS, PATIENCE = 40, 900.0  # enough that a run seen at step 5 is still under way
 TOGETHER: dict[str, object] = {"compute": {"processes": 2}}
 
 
