@@ -107,6 +107,7 @@ def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_ag
     until(lambda: not followers.missing)
     with followers.run(announced((0, 1), (1, 1)), never):
         leader.close()
+        leader._thread.join()
         until(lambda: followers._heard[1][1] == followers._store.add("pulse/1", 0))
     assert followers.missing == [1]
     followers.close(0)
