@@ -162,7 +162,7 @@ def _asked_of_runs(client: Client, size: int, times: int) -> dict[str, float]:
         "the newest 50 runs": lambda _: client.runs(limit=50),
         "50 runs in the middle": lambda _: client.runs(limit=50, cursor=str(size // 2)),
         "runs by a word in their name": lambda number: client.runs(search=f"run {number}"),
-        "finished runs with a tag": lambda _: client.runs(status=["finished"], tag="tag-4"),
+        "finished runs with a tag": lambda _: client.runs(status="finished", tag="tag-4"),
         "a claim that finds nothing": lambda _: client.claim(p.ClaimRequest(worker=WORKER)),
     }
     return {name: p95_of(timed(times, request)) for name, request in requests.items()}
