@@ -55,6 +55,10 @@ def test_every_command_of_the_makefile_is_explained() -> None:
             ["| curriculum |", "| resample |", "not within"],
         ),
         (
+            ["limits.py", "--trial", "--only", "runs", "workers"],
+            ["| the newest 50 runs |", "| a claim that finds nothing |", "Workers that train"],
+        ),
+        (
             ["own_task.py", "--models", "tiny-arithmetic", "--seeds", "0", "--steps", "2"],
             ["s  the run is started", "| tiny-arithmetic |"],
         ),
