@@ -311,9 +311,9 @@ def _workers(costs: list[Cost], measured: list[ManyWorkers]) -> str:
         [
             "### Workers",
             table(header, rows),
-            "Workers that find nothing, measured all at once:",
+            "Workers that find nothing, all asking at once (measured):",
             table(["workers", "claims a second", "p95 of a claim", "share of one core"], asking),
-            "Workers that train, until one core of the backend is busy (extrapolated: 1 / (heartbeat / 7.5 s + report / step)):",
+            "Workers that train, until they fill one core of the backend (extrapolated: 1 / (heartbeat / 7.5 s + report / step)):",
             table(["a step of 16 × 8 takes", "workers"], busy),
         ]
     )
