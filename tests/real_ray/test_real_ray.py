@@ -61,7 +61,7 @@ class Nodes:
         os.kill(raylet.process.pid, signal.SIGKILL)
 
     def take_away(self, seconds: int) -> None:
-        """The second node, as a cloud would: it is announced, and done after so many seconds."""
+        """The second node goes as a cloud would take it: announced first, and gone `seconds` later."""
         command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address]
         command += ["--node-id", self._second.node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
         command += ["--reason-message", "a test", "--deadline-remaining-seconds", str(seconds)]

@@ -101,17 +101,21 @@ def test_a_job_near_its_time_limit_saves_waits_again_and_goes_on(
     assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(LONG))
 
 
-def test_a_job_that_is_preempted_saves_makes_room_and_goes_on(
-    cluster: Cluster, site: Site, submit: Callable[..., str]
-) -> None:
-    run = site.client.create_run(slow_run())
-    job = submit(RUN)
+def saves_when_preempted(cluster: Cluster, site: Site, submit: Callable[..., str], run: Run, job: str) -> None:
     reached = site.wait_for_step(run.id, 3).progress.step
     urgent = submit("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 5")
     wait_until(lambda: cluster.job(urgent)["JobState"] == "COMPLETED", "the urgent job has run")
     assert site.client.checkpoints(run.id)[0].step >= reached
     ended = finished(site, cluster, run, job)
     assert (ended.attempt, ended.failures) == (2, 0)
+
+
+def test_a_job_that_is_preempted_saves_makes_room_and_goes_on(
+    cluster: Cluster, site: Site, submit: Callable[..., str]
+) -> None:
+    run = site.client.create_run(slow_run())
+    job = submit(RUN)
+    saves_when_preempted(cluster, site, submit, run, job)
 
 
 def test_a_job_that_is_queued_again_gives_its_run_back_and_goes_on(
@@ -143,9 +147,4 @@ def test_a_job_on_two_nodes_trains_one_run_with_both_and_saves_when_it_is_preemp
 ) -> None:
     run = site.client.create_run(slow_run(compute={"processes": 2}))
     job = submit("--gpus-per-node=1", NODES)
-    reached = site.wait_for_step(run.id, 3).progress.step
-    urgent = submit("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 5")
-    wait_until(lambda: cluster.job(urgent)["JobState"] == "COMPLETED", "the urgent job has run")
-    assert site.client.checkpoints(run.id)[0].step >= reached
-    ended = finished(site, cluster, run, job)
-    assert (ended.attempt, ended.failures) == (2, 0)
+    saves_when_preempted(cluster, site, submit, run, job)
