@@ -113,7 +113,7 @@ def _draw_now(run: Run) -> None:
         shown = f"{count(len(ranks.items))} of {count(ranks.count)} processes: those that work longest. "
     memory = f"All together hold {size(ranks.memory_bytes)}. " if ranks.memory_bytes else ""
     st.caption(
-        f"{shown}{memory}Seconds are those of the last step in which a process worked, without waiting for the others."
+        f"{shown}{memory}A step is the median of the last 10, and its parts are those of the last one alone; neither counts waiting for the others."
     )
 
 
