@@ -107,8 +107,8 @@ bench-uploads: $(VENV)/.test ## Upload 1 GB of JSON lines and 200 MB of CSV, and
 bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py
 
-clean: ## Remove the environment and what tools cached; .groupscope, the data, stays
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## Remove the environments and what tools cached; .groupscope, the data, stays
+	rm -rf $(VENV) $(VLLM) $(RAY) $(LAUNCHERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- what the above need
@@ -149,29 +149,22 @@ browser: $(VENV)/.test
 	for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit; done; \
 	$(BIN)/playwright install --only-shell chromium
 
-# What gives a process a wall clock of its own: installed, or Debian's.
-wallclock:
-	@test -n "$$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 2>/dev/null)" && exit; \
+# $(call from_debian,A TEST,PACKAGES,WORDS): nothing where the test holds; else the packages are installed, or the words say what is needed.
+define from_debian
+	@$(1) && exit; \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get install -qq -y faketime >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y faketime >/dev/null; } && exit; \
+		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(2) >/dev/null && exit; \
 	fi; \
-	echo "A test of wall clocks needs libfaketime (Debian: apt install faketime); as root on Debian this target installs it." >&2; exit 1
+	echo "These tests need $(3); as root on Debian this target installs them." >&2; exit 1
+endef
 
-# An installed podman; else Debian's, with what its networks need, and what makes a base image where none can be pulled.
+wallclock: # gives a process a wall clock of its own
+	$(call from_debian,test -n "$$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 2>/dev/null)",faketime,libfaketime)
+
+# What podman's networks need, and what makes a base image where none can be pulled, are installed with it.
 ENGINE := podman buildah runc conmon catatonit netavark aardvark-dns iptables debootstrap
 engine:
-	@command -v podman >/dev/null && command -v debootstrap >/dev/null && exit; \
-	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(ENGINE) >/dev/null && exit; \
-	fi; \
-	echo "These tests need podman and debootstrap; as root on Debian this target installs them." >&2; exit 1
+	$(call from_debian,command -v podman >/dev/null && command -v debootstrap >/dev/null,$(ENGINE),podman and debootstrap)
 
-# An installed Slurm; else Debian's. The tests start daemons of their own.
-SLURM := slurmctld slurmd slurm-client munge
-slurm:
-	@command -v slurmctld >/dev/null && command -v munged >/dev/null && exit; \
-	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SLURM) >/dev/null && exit; \
-	fi; \
-	echo "These tests need Slurm and munge, and root; as root on Debian this target installs them." >&2; exit 1
+slurm: # the tests start daemons of their own
+	$(call from_debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,slurmctld slurmd slurm-client munge,Slurm$(,) munge and root)
