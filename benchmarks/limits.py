@@ -13,8 +13,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from statistics import linear_regression, median, quantiles
 from typing import NamedTuple
@@ -22,8 +24,8 @@ from typing import NamedTuple
 import httpx
 from pydantic import BaseModel
 from results.page import MEASURED, ROOT, Kept, command_line, replace_tables, stack, table, where
-from scale.making import WORKER, make
-from scale.plan import FULL, RunPlan
+from scale.making import WORKER, make_run
+from scale.plan import RunPlan
 from scale.reported import Reporter, config
 from scale.requests import measure_api
 from scale.site import TOKEN, contents, site
@@ -35,6 +37,7 @@ from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.client import Client
 from backend.lifecycle import creation
+from backend.operations.backup import back_up
 from backend.queue import attempts
 from backend.queue import claim as claims
 from backend.settings import Settings
@@ -73,12 +76,15 @@ class ManyWorkers(BaseModel):
 
 
 class ManyGroups(BaseModel):
-    """A run with a number of completions."""
+    """A database of equal runs with all their groups."""
 
-    completions: int
-    database: int
+    runs: int
+    completions: int  # of all runs
+    database: int  # bytes
     traces: int
-    p95: dict[str, float]
+    start: float  # seconds until the backend answers
+    backup: float  # seconds
+    p95: dict[str, float]  # of what a page asks of one run
 
 
 class Limits(Kept):
@@ -237,22 +243,38 @@ async def _asking(url: str, count: int, seconds: float) -> list[tuple[float, flo
     return asked
 
 
-def many_groups(folder: Path, steps: list[int], times: int) -> list[ManyGroups]:
-    """A run of each number of steps of 64 × 8 completions, in a database of its own."""
-    measured = []
-    for count in steps:
-        plan = replace(FULL, runs=3, steps=count, grouped_steps=count, long_steps=10, short_steps=10)
-        home = folder / f"{count}-steps"
-        home.mkdir()
-        make(home, plan)
-        with site(home, LEASE_SECONDS="3600") as running:
-            routes = measure_api(running, contents(running.client), times, lambda: None)
-        database = (home / "groupscope.db").stat().st_size
-        traces = sum(path.stat().st_size for path in (home / "traces").rglob("*.parquet"))
-        p95 = {route.name: route.p95 for route in routes}
-        measured.append(
-            ManyGroups(completions=count * plan.groups * plan.group_size, database=database, traces=traces, p95=p95)
-        )
+def many_groups(folder: Path, sizes: list[int], steps: int, times: int) -> list[ManyGroups]:
+    """One database that grows by runs of so many steps of 64 × 8 completions."""
+    home, measured, made = folder / "home", [], 0
+    services = open_services(Settings(home=home, lease_seconds=3600), Clock())
+    large = replace(BUSY, role="large", steps=steps, groups=64, prompts=2_000, total_steps=steps)
+    with ProcessPoolExecutor(1) as beside:
+        for role in ("long", "live"):
+            make_run(services, replace(BUSY, role=role, steps=10), beside)
+        for size in sizes:
+            for seed in range(made, size):
+                make_run(services, replace(large, seed=seed), beside)
+            made, began = size, time.monotonic()
+            with site(home, LEASE_SECONDS="3600") as running:
+                start = time.monotonic() - began
+                routes = measure_api(running, contents(running.client), times, lambda: None)
+            began = time.monotonic()
+            back_up(home, folder / "backup.tar", lambda _: None)
+            backup = time.monotonic() - began
+            (folder / "backup.tar").unlink()
+            measured.append(
+                ManyGroups(
+                    runs=size,
+                    completions=size * steps * large.groups * large.group_size,
+                    database=(home / "groupscope.db").stat().st_size,
+                    traces=sum(path.stat().st_size for path in (home / "traces").rglob("*.parquet")),
+                    start=start,
+                    backup=backup,
+                    p95={route.name: route.p95 for route in routes},
+                )
+            )
+            print(f"  {size} runs of {steps:,} steps: backup {backup:.1f} s", flush=True)
+    services.database.close()
     return measured
 
 
@@ -323,18 +345,35 @@ HEARTBEAT_SECONDS = 7.5  # with a lease of 30 s
 
 
 def _groups(measured: list[ManyGroups]) -> str:
-    sizes = [float(one.completions) for one in measured]
-    each = median((one.database + one.traces) / one.completions for one in measured)
-    at = TERABYTE / each
-    header = ["p95 of a request", *(f"{one.completions:,}, measured" for one in measured), f"{at:.3g}, extrapolated"]
-    every = {name: [one.p95[name] for one in measured] for name in measured[0].p95}
-    ends = {name: extrapolated(sizes, values, at) for name, values in every.items()}
-    slowest = sorted(every, key=lambda name: -ends[name])[:8]
-    rows = [[name, *map(_ms, every[name]), _ms(ends[name])] for name in slowest]
-    rows.append(["database", *(f"{one.database / 1e9:.2f} GB" for one in measured), "1 TB with the traces"])
-    rows.append(["traces", *(f"{one.traces / 1e9:.2f} GB" for one in measured), ""])
-    text = f"A completion of 20 to 200 tokens takes {each:,.0f} bytes with its share of the traces: 1 TB are {at:,.0f} completions."
-    return f"### Groups\n\n{text} The eight requests that grow most:\n\n{table(header, rows)}"
+    sizes = [float(one.database + one.traces) for one in measured]
+    each = sizes[-1] / measured[-1].completions
+    header = ["", *(f"{one.completions:,} completions, measured" for one in measured), "1 TB, extrapolated"]
+    whole: dict[str, list[float]] = {
+        "until the backend answers": [one.start for one in measured],
+        "a backup": [one.backup for one in measured],
+    }
+    rows = [
+        ["runs", *(str(one.runs) for one in measured), f"{TERABYTE / sizes[-1] * measured[-1].runs:,.0f}"],
+        ["database", *(f"{one.database / 1e9:.2f} GB" for one in measured), ""],
+        ["token traces", *(f"{one.traces / 1e9:.2f} GB" for one in measured), ""],
+        *(
+            [name, *(f"{one:.1f} s" for one in values), f"{extrapolated(sizes, values, TERABYTE) / 60:,.0f} minutes"]
+            for name, values in whole.items()
+        ),
+    ]
+    last = measured[-1].p95
+    taller = log(TERABYTE) / log(sizes[-1])
+    pages = [
+        [f"p95: {name}", *(_ms(one.p95[name]) for one in measured), _ms(last[name] * taller)]
+        for name in sorted(last, key=lambda name: -last[name])[:6]
+    ]
+    grown = median(last[name] / measured[0].p95[name] for name in last)
+    text = (
+        f"All in one database; a completion of 20 to 200 tokens takes {each:,.0f} bytes with its share of the traces, so 1 TB are "
+        f"{TERABYTE / each:,.0f} completions. The six slowest of the {len(last)} requests of a run's pages; the median request takes "
+        f"{grown:.2f} times as long with {measured[-1].runs} such runs as with {measured[0].runs}."
+    )
+    return f"### Groups\n\n{text}\n\n{table(header, [*rows, *pages])}"
 
 
 def main() -> None:
@@ -360,7 +399,7 @@ def main() -> None:
                 found["costs"] = costs(home, 5 if trial else 300)
                 found["workers"] = many_workers(home, [3, 6] if trial else [10, 100, 1_000], 3.0 if trial else 45.0)
             else:
-                found["groups"] = many_groups(home, [5, 10] if trial else [100, 300, 900], 2 if trial else 20)
+                found["groups"] = many_groups(home, [1, 2], 5, 2) if trial else many_groups(home, [1, 3, 9], 100, 20)
             results = results.model_copy(update=found)
             results.write(arguments.out)
     text = tables(results)

@@ -39,7 +39,7 @@ def make(home: Path, plan: Plan) -> float:
     services = open_services(Settings(home=home, lease_seconds=3600), Clock())
     with ProcessPoolExecutor(1) as beside:
         for run in plan.run_plans():
-            _make_run(services, run, beside)
+            make_run(services, run, beside)
             print(f"\r  {run.name:<10} {time.monotonic() - began:6.0f} s", end="", flush=True)
     print()
     services.database.close()
@@ -48,7 +48,8 @@ def make(home: Path, plan: Plan) -> float:
     return seconds
 
 
-def _make_run(services: Services, run: RunPlan, beside: ProcessPoolExecutor) -> None:
+def make_run(services: Services, run: RunPlan, beside: ProcessPoolExecutor) -> None:
+    """Store all of its reports; one that is not live is finished then."""
     database, at = services.database, services.clock.stamp()
     with database.write() as tx:
         created = creation.create(tx, r.RunCreate.model_validate({"config": config(run), "name": run.name}), None, at)

@@ -55,8 +55,8 @@ def test_every_command_of_the_makefile_is_explained() -> None:
             ["| curriculum |", "| resample |", "not within"],
         ),
         (
-            ["limits.py", "--trial", "--only", "runs", "workers"],
-            ["| the newest 50 runs |", "| a claim that finds nothing |", "Workers that train"],
+            ["limits.py", "--trial"],
+            ["| the newest 50 runs |", "| a claim that finds nothing |", "Workers that train", "| a backup |"],
         ),
         (
             ["own_task.py", "--models", "tiny-arithmetic", "--seeds", "0", "--steps", "2"],
