@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -58,7 +57,8 @@ class Nodes:
     def lose(self) -> None:
         """The second node: its raylet is killed."""
         (raylet,) = self._second.all_processes["raylet"]
-        os.kill(raylet.process.pid, signal.SIGKILL)
+        raylet.process.kill()
+        raylet.process.wait()  # its processes end once theirs is gone; one that nobody waits for is not
 
     def take_away(self, seconds: int) -> None:
         """The second node goes as a cloud would take it: announced first, and gone `seconds` later."""
@@ -227,6 +227,7 @@ def test_a_run_of_two_nodes_of_which_one_is_lost_waits_for_another_and_ends_with
     assert ended.failures == (way == "killed")
     assert ("died on the Ray cluster" in site.said(run)) == (way == "killed")
     assert site.weights(run) == of_two_nodes
+    wait_until(lambda: not nodes.ranks(), "no process of it is left, on the lost node either", PATIENCE)
 
 
 def test_a_worker_that_is_asked_to_end_gives_its_run_back_at_a_step(
