@@ -65,7 +65,7 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 	scripts/vllm_server.sh $(VLLM)
 	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
 
-test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under 20 minutes; installs 240 MB into .ray, or RAY=folder)
+test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under ten minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
 test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; under half an hour)

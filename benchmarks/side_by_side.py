@@ -3,7 +3,8 @@
     python benchmarks/side_by_side.py                                  all sections (make bench): under 40 minutes on two cores
     python benchmarks/side_by_side.py --only reference telemetry       some of them; the others keep what was measured before
     python benchmarks/side_by_side.py --write                          and put the tables into docs/benchmarks.md
-    python benchmarks/side_by_side.py --only quickstart --against ../before    the same steps in turns with another checkout: did it get slower?
+    python benchmarks/side_by_side.py --only quickstart worker-start --against ../before
+                                                         steps, and a worker's start, in turns with another checkout: did it get slower?
     python benchmarks/side_by_side.py --trial --out /tmp/trial.json    a trial of the benchmark itself, on the tiny model
 
 Each side is a process of its own that stays alive and trains one step on request. docs/benchmarks.md explains it all.
@@ -17,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from results.page import MEASURED, PAGE, command_line, show_tables, where
+from results.page import MEASURED, PAGE, ROOT, command_line, show_tables, where
 from results.records import Alone, Comparison, Learning, Measured, Results
 from results.tables import tables
+from scale.site import TOKEN, site
 from sides.floor import SECONDS
-from sides.process import fast_and_plain, floor_inputs, ours, show, take_turns, theirs
+from sides.process import fast_and_plain, floor_inputs, ours, show, take_turns, theirs, until_worker_asks
 from sides.workloads import (
     LEARNING,
     LONG,
@@ -78,6 +80,26 @@ class Bench:
             f"(median of {len(here.seconds)}). Both drew {drew}"
         )
 
+    def starts_against_checkout(self, checkout: Path) -> str:
+        """A worker's process from its start until it asks for work, this checkout's and another's in turns."""
+        home = self.logs / "home"
+        home.mkdir()
+        seconds: dict[Path, list[float]] = {ROOT: [], checkout.resolve(): []}
+        with site(home) as running:
+            known = {"BACKEND_URL": running.backend_url, "TOKEN": TOKEN, "HOME": str(home), "DEVICE": "cpu"}
+            settings = {f"GROUPSCOPE_{name}": value for name, value in known.items()}
+            for turn in range(2 if self.trial else WORKER_STARTS + 1):
+                for one in sorted(seconds, reverse=bool(turn % 2)):  # each goes first in every second turn
+                    took = until_worker_asks(one, settings)
+                    if turn:  # the first reads the files
+                        seconds[one].append(took)
+        here, there = seconds.values()
+        ratio = median(mine / its for mine, its in zip(here, there, strict=True))
+        return (
+            f"a worker's start: {median(here):.2f} s here, {median(there):.2f} s there; ratio of the pairs {ratio:.3f} "
+            f"(median of {len(here)})"
+        )
+
     def telemetry(self) -> Comparison:
         """Groupscope as it comes, and without token traces; the same seed, so the same tokens."""
         work = self.of(REFERENCE)
@@ -117,10 +139,16 @@ SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {
 }
 
 
+WORKER_START = "worker-start"
+WORKER_STARTS = 15
+
+
 def main() -> None:
     """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*SECTIONS, WORKER_START], default=list(SECTIONS), metavar="SECTION"
+    )
     parser.add_argument(
         "--models", type=Path, default=Path(".groupscope") / "models", help="converted models are kept here"
     )
@@ -136,7 +164,11 @@ def main() -> None:
         for name, work in WORKS.items():
             if name in arguments.only:
                 print(bench.against_checkout(work, arguments.against), flush=True)
+        if WORKER_START in arguments.only:
+            print(bench.starts_against_checkout(arguments.against), flush=True)
         return
+    if WORKER_START in arguments.only:
+        parser.error(f"{WORKER_START} is measured against another checkout: --against CHECKOUT")
     results = Results.read(arguments.out)
     began = time.monotonic()
     for name in arguments.only:

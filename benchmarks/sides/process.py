@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,22 @@ def environment(checkout: Path = _ROOT) -> dict[str, str]:
     """This process's, in which `sides` and the packages of a checkout can be imported."""
     path = os.pathsep.join(filter(None, [str(checkout / "benchmarks"), str(checkout), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+
+
+def until_worker_asks(checkout: Path, settings: Mapping[str, str]) -> float:
+    """Seconds from the start of a checkout's worker until it asks for work; it is ended then. Raises SideEnded if it ends before."""
+    began = time.perf_counter()
+    command, env = [sys.executable, "-m", "worker.main"], environment(checkout) | settings
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=checkout) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            if "for work" in line:
+                took = time.perf_counter() - began
+                process.kill()
+                return took
+            said.append(line)
+    raise SideEnded(f"the worker of {checkout} ended: {''.join(said)}")
 
 
 class SideEnded(Exception):
