@@ -141,7 +141,9 @@ class Learner:
         looks = penalised or algorithm.advantage.kind == "gae"
 
         def idle() -> None:
-            for _ in range(algorithm.needs_reference + looks):
+            if algorithm.needs_reference:
+                self._policy.idle(reference=True)
+            if looks:
                 self._policy.idle()
 
         for micro, done in with_progress(batch, idle if algorithm.needs_reference or looks else quiet):
