@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -85,14 +86,14 @@ class NativeEngine:
         with torch.inference_mode():
             weights = self._current_weights()
         if not rows_R:
-            weights.leave()
+            weights.leave(partial(on_ended, []))
             return
         with torch.inference_mode():
             slots = self._slots_for(weights, request, most or request.rows)
             generation = Generation(self._policy, weights, slots, request, rows_R)
         try:
             generation.run(on_ended)
-            weights.leave()
+            weights.leave(partial(on_ended, []))
         finally:
             if not abilities(self._policy.device).keeps_copies:
                 self._weights = slots.allowed = None  # made again in a moment; till then the update needs the memory
@@ -166,7 +167,7 @@ def sample_plainly(
     """Write the completions of R rows, those of a prompt one after the other; `on_ended` gets the rows that have just ended."""
     size = request.group_size
     if not rows_R:
-        return pass_on(policy)
+        return pass_on(policy, partial(on_ended, []))
     at_once = max(1, _TOKENS_IN_FLIGHT // (request.longest_row * size))
     for first in range(0, len(request.prompts_P), at_once):
         some = replace(request, prompts_P=request.prompts_P[first : first + at_once])
@@ -177,7 +178,7 @@ def sample_plainly(
                 wave.advance()
                 left = {id(row) for row in wave.rows}
                 on_ended([row for row in unfinished if id(row) not in left])
-    return pass_on(policy)
+    return pass_on(policy, partial(on_ended, []))
 
 
 class Wave:

@@ -1,5 +1,6 @@
 """What each process holds, and what it leaves on the disk for any number of others."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,24 @@ def test_each_of_four_processes_holds_a_quarter_and_what_it_computes_with(tmp_pa
         for phase, held in most.items():
             with_gradient = 2 if phase == "update" else 1
             assert held <= one_process / 4 + with_gradient * (layer + table), phase
+
+
+def shown_phases(ranks: Ranks, folder: Path) -> list[str]:
+    """The phase of each sign of life in a step of one group, which one of two processes samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shown: list[Progress] = []
+    config = configured(
+        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
+        sampling=FEW | {"prompts_per_step": 1},
+        algorithm={"kl": {"beta": 0.04}},
+    )
+    train(config, folder, Witness(), ranks=ranks, shown=shown)
+    return [one.phase for one in shown if one.phase is not None]
+
+
+@pytest.mark.slow
+def test_a_process_that_only_helps_the_others_gives_signs_of_life(tmp_path: Path) -> None:
+    sampled, helped = (Counter(phases) for phases in together(2, 2, tmp_path / "meeting", shown_phases, tmp_path))
+    assert helped["rollout"] > 8  # one for each pass of the other
+    assert helped["reference"] == sampled["reference"]
+    assert helped["update"] == sampled["update"]
