@@ -244,11 +244,12 @@ def _serve(
     """Until the processes have ended, or should be."""
     first = part.first if part else 0
     last_words = _LAST_WORDS_OF_NODES_SECONDS if part and not first else _LAST_WORDS_SECONDS
+    farewell = last_words if first else _FAREWELL_SECONDS
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines, start=first)}
     while time.monotonic() < until:
         if part is not None and first not in heard.ended and (failure := part.elsewhere()) is not None:
             heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
-            until = min(until, time.monotonic() + last_words)
+            until = min(until, time.monotonic() + farewell)
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:
@@ -276,7 +277,7 @@ def _serve(
             if first in heard.ended:
                 until = min(until, time.monotonic() + _LEAVE_SECONDS)
             elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
-                until = time.monotonic() + (last_words if first else _FAREWELL_SECONDS)
+                until = time.monotonic() + farewell
         if not ready and not thread.is_alive():
             if part is None or first in heard.ended:
                 return

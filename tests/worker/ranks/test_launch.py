@@ -8,12 +8,17 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch.distributed import DistError
 
+from backend.contract.protocol import Fail
+from backend.contract.records import RunError
 from worker.errors import Interrupted, RunFailure
-from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks import launch
+from worker.ranks.launch import Line, Part, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
 from worker.reporter import MOST_WAITING, Background
 
@@ -78,6 +83,14 @@ def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, li
         ranks.gather(None)
 
 
+def send_slowly_once_another_node_failed(ranks: Ranks, device: torch.device, line: Line) -> None:
+    line.ask("send", 0)  # from here on the other node has failed
+    for number in (1, 2):
+        time.sleep(1.0)  # as for the report of a large step
+        line.ask("send", number)
+    raise DistError("the other one has gone")
+
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -111,6 +124,17 @@ def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() ->
     assert failed.value.fail.error.code == "prompt_too_long"
     assert sent == list(range(MOST_WAITING))
     assert said == [(1, "hello")]
+
+
+def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed() -> None:
+    sent: list[int] = []
+    said = Fail(attempt=3, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
+    part = Part(0, 1, None, lambda: (1, said, False) if sent else None)
+    given = {"attempt": 3, "devices": [CPU], "shards": 1, "patience": PATIENCE, "answers": {"send": sent.append}}
+    with patch.object(launch, "_LAST_WORDS_OF_NODES_SECONDS", 0.3), pytest.raises(RankFailed) as failed:
+        run_ranks(send_slowly_once_another_node_failed, (), part=part, **given)
+    assert failed.value.fail == said
+    assert sent == [0, 1, 2]
 
 
 def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
