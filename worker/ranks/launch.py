@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
@@ -48,6 +49,8 @@ _FAREWELL_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 1.0  # for the others, once one has died: torch's agent asks them to end, and they do not listen
 _LAST_WORDS_OF_NODES_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends its processes.
+_ASKS = signal.SIGINT, signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,8 @@ def run_ranks(
     launched: list[BaseException] = []
 
     def launch() -> None:
+        resource_tracker.ensure_running()  # which unblocks them where it starts its own process
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKS)  # in this thread and the processes, till they can ignore them
         with TemporaryDirectory(prefix="groupscope-ranks-") as folder:
             config = LaunchConfig(
                 min_nodes=1,
@@ -319,9 +324,9 @@ def _rank(
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
-    # From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends this one.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ASKS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     here = int(os.environ["LOCAL_RANK"])
     for other in (*lines[:here], *lines[here + 1 :]):

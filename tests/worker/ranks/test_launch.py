@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch.distributed import DistError
+from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
 from backend.contract.protocol import Fail
 from backend.contract.records import RunError
@@ -26,8 +26,17 @@ CPU = torch.device("cpu")
 PATIENCE = timedelta(minutes=5)
 
 
-def run(work: Callable[..., Any], *given: object, count: int = 2, **answers: Callable[..., Any]) -> Any:
-    return run_ranks(work, given, attempt=3, devices=[CPU] * count, shards=count, patience=PATIENCE, answers=answers)
+def run(
+    work: Callable[..., Any],
+    *given: object,
+    count: int = 2,
+    part: Part | None = None,
+    **answers: Callable[..., Any],
+) -> Any:
+    devices = [CPU] * count
+    return run_ranks(
+        work, given, attempt=3, devices=devices, shards=count, patience=PATIENCE, answers=answers, part=part
+    )
 
 
 def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
@@ -54,9 +63,20 @@ def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
     ranks.gather(None)
 
 
-def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line) -> list[int]:
-    os.kill(os.getpid(), signal.SIGTERM)
+def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line, _: object) -> list[int]:
+    be_asked()
+    asks = {signal.SIGINT, signal.SIGTERM}
+    assert not asks & signal.pthread_sigmask(signal.SIG_BLOCK, ())  # what it starts can be asked, too
     return ranks.gather(ranks.rank)
+
+
+def be_asked() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class AskedWhileItStarts:
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return be_asked, ()  # called where a process that starts takes in what it was given
 
 
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
@@ -129,16 +149,16 @@ def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() ->
 def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed() -> None:
     sent: list[int] = []
     said = Fail(attempt=3, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
-    part = Part(0, 1, None, lambda: (1, said, False) if sent else None)
-    given = {"attempt": 3, "devices": [CPU], "shards": 1, "patience": PATIENCE, "answers": {"send": sent.append}}
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), lambda: (1, said, False) if sent else None)
     with patch.object(launch, "_LAST_WORDS_OF_NODES_SECONDS", 0.3), pytest.raises(RankFailed) as failed:
-        run_ranks(send_slowly_once_another_node_failed, (), part=part, **given)
+        run(send_slowly_once_another_node_failed, count=1, part=part, send=sent.append)
     assert failed.value.fail == said
     assert sent == [0, 1, 2]
 
 
 def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
-    assert run(be_asked_to_end) == [0, 1]
+    assert run(be_asked_to_end, AskedWhileItStarts()) == [0, 1]
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
