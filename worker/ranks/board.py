@@ -12,6 +12,9 @@ SILENT_SECONDS = 5.0
 SLOWER, SLOWER_SECONDS = 1.5, 0.5
 """One is slow that works this many times as long in a step as the median of all, and by at least this many seconds."""
 
+ENDED = "ended"
+"""The phase of one that has done all, while the first one may still have to report: nobody waits for it."""
+
 
 class Board:
     """Empty unless a run has several processes. Threads may share it."""
@@ -65,12 +68,14 @@ class Board:
 
 def _judged(ranks: Sequence[Rank]) -> list[Rank]:
     """The processes, each with whether it holds the others up."""
-    all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks)
+    all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks if one.phase != ENDED)
     worked = [one.step_seconds for one in ranks if one.step_seconds is not None]
     usual = median_low(worked) if worked else 0.0
 
     def judged(one: Rank) -> Rank:
         slow = None
+        if one.phase == ENDED:
+            return one
         if one.silent_seconds > SILENT_SECONDS and not all_silent:
             slow = "silent"
         elif one.step_seconds is not None and one.step_seconds >= max(SLOWER * usual, usual + SLOWER_SECONDS):
