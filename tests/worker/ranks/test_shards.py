@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import create_autospec, patch
 
 import pytest
 import torch
@@ -16,11 +16,15 @@ from worker_models import tiny_policy
 
 from backend.contract.records import Progress
 from worker import attempt
+from worker.attempt import Attempt
 from worker.checkpoint import damage
 from worker.learner import Learner
 from worker.policy.policy import Policy
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import local
+from worker.reporter import Channels, Place
+from worker.rollout.engine import quiet
+from worker.uploads import Uploads
 
 HALVES = {"steps": 4, "checkpoint_every": 2, "eval_every": 0}
 FEW = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 24}
@@ -65,6 +69,19 @@ def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_
     for name, values in expected.items():
         assert torch.allclose(by_three[name], values, rtol=0, atol=1e-10), name
         assert torch.allclose(by_one[name], values, rtol=0, atol=1e-6), name  # two float64 may round to neighbours
+
+
+def test_all_processes_wait_in_rounds_for_a_bucket_that_is_away_longer_than_their_patience(tmp_path: Path) -> None:
+    policy, said, rooms = tiny_policy(reference=False), list[bool](), iter([False, False, True])
+    channels = Channels(quiet, quiet, lambda: "nothing", quiet, lambda: False)
+    place = Place(1, 1, tmp_path, "store", None, "CPU", {})
+    one = Attempt(place, channels, policy, torch.optim.AdamW(policy.parameters()), configured().budget)
+    one.reporter._uploads = create_autospec(Uploads, instance=True)
+    one.reporter._uploads.wait = lambda show, *, most, hurried: hurried() and next(rooms)  # type: ignore[method-assign]
+    one.advance(drawn=0, tokens=0, samples=0)
+    with patch.object(Ranks, "any", lambda self, mine: said.append(mine) or mine):
+        one._save()
+    assert said == [True, True, False]
 
 
 class Scale:
