@@ -146,8 +146,9 @@ class NativeEngine:
         completions = [row.completion for row in rows]
         batch = TokenBatch.of([few[row.prompt] for row in rows], [one.ids for one in completions], self._policy.device)
         logprobs = pad_sequence([torch.tensor(one.logprobs) for one in completions], batch_first=True)
-        apart, allowed = self._policy.apart_from_plain(batch, logprobs)
-        if self._policy.ranks.any(not apart <= allowed):
+        own, allowed = self._policy.apart_from_plain(batch, logprobs)
+        apart = max(self._policy.ranks.gather(own), key=lambda one: (not one <= allowed, one))  # NaN is beyond it, too
+        if not apart <= allowed:
             self._fast = False
             self._policy.remarks.append(
                 f"the fast sampler's log-probs are {apart:.2g} apart from a plain forward (at most {allowed:g} is rounding): "
