@@ -149,6 +149,13 @@ def test_all_processes_say_the_same_of_a_fast_sampler_that_is_wrong_in_one(monke
     assert "the fast sampler's log-probs are nan apart" in "; ".join(policy.remarks)
 
 
+def test_a_process_that_has_all_weights_samples_from_a_copy_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "gather", lambda ranks, own: [own, own])
+    monkeypatch.setattr(Ranks, "of_first", lambda ranks, own: own)
+    policy = tiny_policy(reference=False, ranks=Ranks(0, 2, shards=1))
+    assert ids(roll_out(policy, CONFIG)) == ids(roll_out(tiny_policy(reference=False), CONFIG))
+
+
 def uniforms_at(draws: Draws, groups: list[int], completions: list[int], positions: range) -> Tensor:
     keys = draws.keys(torch.tensor(groups), torch.tensor(completions))
     return torch.stack([uniforms(keys, torch.full_like(keys, position)) for position in positions], dim=1)

@@ -53,7 +53,7 @@ class Policy:
         fast: bool = True,
         ranks: Ranks = ALONE,
     ):
-        if not ranks.alone:  # first: no device need hold all of it
+        if ranks.in_shards:  # first: no device need hold all of it
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
         self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype

@@ -102,7 +102,7 @@ class NativeEngine:
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
-        if not policy.ranks.alone:
+        if policy.ranks.in_shards:
             self._weights = GatheredWeights(policy)
         elif self._weights is None:
             output = policy.model.get_output_embeddings()

@@ -77,7 +77,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outc
             for given in [
                 (2, 2, [*VARIANTS]),
                 (3, 3, [*VARIANTS]),  # four prompts: two, one and one
-                (2, 1, ["ppo with a value head"]),
+                (2, 1, ["ppo with a value head", "lora", "a reference that follows"]),
                 (4, 2, ["gspo with two updates"]),
             ]
         ),
