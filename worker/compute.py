@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from backend.contract.client import Client
 from backend.contract.compute import Compute
 from backend.contract.config import TrainingConfig
 from backend.contract.groups import Group
@@ -48,7 +47,7 @@ from worker.settings import Settings, is_store, store_name
 from worker.store import Show, Store
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
-from worker.worker import Worker
+from worker.worker import Computing, Worker
 
 
 def place_of(worker: Worker, claim: Claim) -> Place:
@@ -73,7 +72,7 @@ def place_of(worker: Worker, claim: Claim) -> Place:
 
 
 def compute(
-    worker: Worker,
+    worker: Computing,
     claim: Claim,
     config: TrainingConfig | SampleConfig,
     place: Place,
@@ -94,7 +93,7 @@ def compute(
     return train_on_pairs(config, means, place, channels)
 
 
-def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
+def _sample(worker: Computing, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
     run_sample(
         config,
         worker.client,
@@ -165,17 +164,19 @@ def compute_in_ranks(
     return ending
 
 
-class _ClientByLine(Client):
-    """What a process of a run may read of the backend: the worker that holds the lease reads it, and passes it on."""
+class _ByLine:
+    """What a process of a run reads of the backend: the worker that holds the lease does, and passes it on."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
 
     def upload_content(self, upload_id: int) -> bytes:
+        """See `Reads`."""
         content: bytes = self._line.ask("upload_content", upload_id)
         return content
 
     def all_groups(self, run_id: int) -> list[Group]:
+        """See `Reads`."""
         groups: list[Group] = self._line.ask("earlier_groups", run_id)
         return groups
 
@@ -214,9 +215,7 @@ def compute_in_rank(
     settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), status:
         fetching = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
-        worker = Worker(
-            settings, info, _ClientByLine(line), device, shutting_down=channels.shutting_down, show_fetch=fetching
-        )
+        worker = Computing(settings, info, _ByLine(line), device, fetching)
         _have_here(claim, place, fetching)
         return compute(worker, claim, config, place, channels, ranks)
 
@@ -236,7 +235,7 @@ def _received(settings: Settings, store: str, ranks: Ranks) -> Settings:
 
 
 def _train_groups(
-    worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
+    worker: Computing, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
 ) -> Ending:
     steps = config.budget.steps
     channels.load("task", steps)
@@ -256,7 +255,7 @@ def _train_groups(
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
 
 
-def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:
+def _source(worker: Computing, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:
     settings, origin = worker.settings, claim.source_checkpoint
     return resolve(
         config.model.source,
@@ -268,7 +267,7 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
 
 
 def _load(
-    worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None, ranks: Ranks = ALONE
+    worker: Computing, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None, ranks: Ranks = ALONE
 ) -> Policy:
     wants_reference = (
         isinstance(config, GrpoConfig)
@@ -287,7 +286,7 @@ def _load(
 
 
 @contextmanager
-def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
+def _scorer(worker: Computing, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
     """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision.
 
     Raises RunFailure if other files of a person's own would score than in the attempts before.
@@ -312,7 +311,7 @@ def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Itera
         yield scorer
 
 
-def _named_checkpoint(worker: Worker, named: CheckpointRef) -> Path:
+def _named_checkpoint(worker: Computing, named: CheckpointRef) -> Path:
     """Where a checkpoint that the configuration names lies. Raises RunFailure if its model is not what was saved."""
     store = worker.store
     wrong = store.fetch(named.path, named.sha256, part="model/", show=worker.show_fetch)

@@ -232,7 +232,7 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
     place = place_of(worker, claim)
     asked = config.compute if isinstance(config, GrpoConfig) else Compute()
     if worker.cluster is None and asked.processes == 1:
-        return compute(worker, claim, config, place, channels)
+        return compute(worker.computing, claim, config, place, channels)
     return compute_in_ranks(worker, claim, config, asked, place, channels, lease.board)
 
 

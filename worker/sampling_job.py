@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from backend.contract.advantage import Gae
-from backend.contract.client import ApiError, Client
+from backend.contract.client import ApiError
 from backend.contract.groups import CompletionData, Group, GroupReport
 from backend.contract.protocol import LogLine, Report, Start
 from backend.contract.records import Progress
@@ -28,11 +28,12 @@ from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item, prompt_item
 from worker.tasks.loading import load_items
 from worker.tasks.prompt_sampler import PromptSampler
+from worker.worker import Reads
 
 
 def run_sample(
     config: SampleConfig,
-    client: Client,
+    client: Reads,
     load_model: Callable[[], Policy],
     scoring: Callable[[Rewards], AbstractContextManager[RewardScorer]],
     start: Start,
@@ -68,7 +69,7 @@ def run_sample(
                 seq += 1
 
 
-def earlier_groups(client: Client, run_id: int) -> list[Group]:
+def earlier_groups(client: Reads, run_id: int) -> list[Group]:
     """All groups of a sample, in order. Raises RunFailure if it was deleted."""
     try:
         return sorted(client.all_groups(run_id), key=lambda group: (group.step, group.index))

@@ -4,11 +4,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from backend.contract.client import Client
 from backend.contract.config import Kind
+from backend.contract.groups import Group
 from backend.contract.protocol import (
     Claim,
     ClaimReply,
@@ -22,6 +24,32 @@ from worker.rollout.engine import quiet
 from worker.settings import Settings
 from worker.spool import Spool
 from worker.store import Show, Store, store_of
+
+
+class Reads(Protocol):
+    """What is read of the backend to compute a run."""
+
+    def upload_content(self, upload_id: int, /) -> bytes:
+        """A person's rows as JSON lines."""
+
+    def all_groups(self, run_id: int, /) -> list[Group]:
+        """Every group of a run, with its completions."""
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A worker as far as it computes: a process of a run has this alone."""
+
+    settings: Settings
+    info: WorkerInfo
+    client: Reads
+    device: torch.device
+    show_fetch: Show  # of the run in hand: what is fetched for it
+
+    @property
+    def store(self) -> Store:
+        """Where the checkpoints lie that it reaches."""
+        return store_of(self.settings)
 
 
 @dataclass(frozen=True)
@@ -58,6 +86,11 @@ class Worker:
     def store(self) -> Store:
         """Where the checkpoints lie that it reaches."""
         return store_of(self.settings)
+
+    @property
+    def computing(self) -> Computing:
+        """What computes the run in hand in this process."""
+        return Computing(self.settings, self.info, self.client, self.device, self.show_fetch)
 
     @property
     def spool_folder(self) -> Path:
