@@ -34,6 +34,7 @@ from worker.errors import Interrupted
 from worker.failure import failure
 from worker.logs import write_logs
 from worker.ranks.ranks import Ranks
+from worker.settings import host_and_port
 
 Answer = TypeVar("Answer")
 Work = Callable[..., Any]
@@ -360,8 +361,7 @@ def _store(meeting: tuple[str, str] | Path, total: int) -> Store:
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")  # no other machine has to reach them
         return FileStore(str(meeting), total)
     address, prefix = meeting
-    host, _, port = address.rpartition(":")
-    return PrefixStore(prefix, TCPStore(host.strip("[]"), int(port), is_master=False))
+    return PrefixStore(prefix, TCPStore(*host_and_port(address), is_master=False))
 
 
 def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:
