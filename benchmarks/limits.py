@@ -41,6 +41,7 @@ from backend.operations.backup import back_up
 from backend.queue import attempts
 from backend.queue import claim as claims
 from backend.settings import Settings
+from worker.lease import LONGEST_INTERVAL
 
 PAGE, KEPT = ROOT / "docs" / "scale.md", MEASURED / "limits.json"
 PARTS = ("runs", "workers", "groups")
@@ -111,9 +112,9 @@ class Backend(NamedTuple):
 
 
 @contextmanager
-def backend_on(home: Path) -> Iterator[Backend]:
+def backend_on(home: Path, **settings: str) -> Iterator[Backend]:
     """A backend of its own process."""
-    with site(home, LEASE_SECONDS="3600") as running:
+    with site(home, **settings) as running:
         yield Backend(running.client, running.backend_url, running.processes["backend"].pid)
 
 
@@ -153,7 +154,7 @@ def many_runs(folder: Path, sizes: list[int], times: int) -> list[ManyRuns]:
                     done = p.Finish(attempt=claimed.attempt, outcome="finished")
                     attempts.finish(tx, created, done, services.terms(), services.clock.stamp())
         made = size
-        with backend_on(folder) as backend:
+        with backend_on(folder, LEASE_SECONDS="3600") as backend:
             found = _asked_of_runs(backend.client, size, times)
         database = (folder / "groupscope.db").stat().st_size
         measured.append(ManyRuns(runs=size, database=database, p95=found))
@@ -176,21 +177,20 @@ def _asked_of_runs(client: Client, size: int, times: int) -> dict[str, float]:
 
 def costs(home: Path, times: int) -> list[Cost]:
     """Of what workers send."""
-    with backend_on(home) as backend:
+    with backend_on(home, LEASE_SECONDS="3600") as backend:
         client = backend.client
         run = client.create_run(config(BUSY))
         claim = client.claim(p.ClaimRequest(worker=WORKER))
         assert claim is not None
         reporter = Reporter(BUSY, claim.attempt)
         reports = [report for step in range(times) for report in reporter.step(step)]
-        beat = p.Heartbeat(attempt=claim.attempt, worker=WORKER.name)
         client.start(run.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
         kinds: dict[str, tuple[int, Callable[[int], object]]] = {
             "a claim that finds nothing": (
                 times,
                 lambda number: client.claim(p.ClaimRequest(worker=_worker(number % 50))),
             ),
-            "a heartbeat": (times, lambda _: client.heartbeat(run.id, beat)),
+            "a heartbeat": (times, lambda number: client.heartbeat(run.id, _beat(claim.attempt, number))),
             "a report of 16 × 8 completions": (len(reports), lambda number: client.report(run.id, reports[number])),
         }
         measured = []
@@ -201,6 +201,11 @@ def costs(home: Path, times: int) -> list[Cost]:
             measured.append(cost)
             print(f"  {name}: {cost.cpu * 1000:.2f} ms of processor, p95 {cost.p95 * 1000:.1f} ms", flush=True)
         return measured
+
+
+def _beat(attempt: int, done: int) -> p.Heartbeat:
+    progress = r.Progress(step=1, total_steps=1_000, phase="sampling", done=done, total=1_000)
+    return p.Heartbeat(attempt=attempt, worker=WORKER.name, progress=progress)
 
 
 def _worker(number: int) -> p.WorkerInfo:
@@ -327,7 +332,7 @@ def _workers(costs: list[Cost], measured: list[ManyWorkers]) -> str:
         [f"{one.workers:,}", f"{one.claims / one.seconds:,.0f}", _ms(one.p95), f"{one.cpu:.0%}"] for one in measured
     ]
     busy = [
-        [f"{step:g} s", f"{1 / (beat / HEARTBEAT_SECONDS + report / step):,.0f}"] for step in (1.0, 10.0, 60.0, 600.0)
+        [f"{step:g} s", f"{1 / (beat / LONGEST_INTERVAL + report / step):,.0f}"] for step in (1.0, 10.0, 60.0, 600.0)
     ]
     return "\n\n".join(
         [
@@ -335,13 +340,10 @@ def _workers(costs: list[Cost], measured: list[ManyWorkers]) -> str:
             table(header, rows),
             "Workers that find nothing, all asking at once (measured):",
             table(["workers", "claims a second", "p95 of a claim", "share of one core"], asking),
-            "Workers that train, until they fill one core of the backend (extrapolated: 1 / (heartbeat / 7.5 s + report / step)):",
+            f"Workers that train, until they fill one core of the backend (extrapolated: 1 / (heartbeat / {LONGEST_INTERVAL:g} s + report / step)):",
             table(["a step of 16 × 8 takes", "workers"], busy),
         ]
     )
-
-
-HEARTBEAT_SECONDS = 7.5  # with a lease of 30 s
 
 
 def _groups(measured: list[ManyGroups]) -> str:

@@ -11,8 +11,8 @@ from worker.ranks.board import Board
 
 log = logging.getLogger(__name__)
 
-# Also how fresh the picture inside a long step is.
-_LONGEST_INTERVAL = 2.0
+LONGEST_INTERVAL = 2.0
+"""Seconds between two heartbeats at most: also how old the picture inside a long step can be."""
 
 
 class LeaseLost(Exception):
@@ -45,7 +45,7 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=_LONGEST_INTERVAL)
+        self._thread.join(timeout=LONGEST_INTERVAL)
 
     def show(self, progress: Progress) -> None:
         """Say how far the step is; the next heartbeat carries it."""
@@ -66,7 +66,7 @@ class Lease:
             raise LeaseLost(f"run {self._claim.run_id}, attempt {self._claim.attempt}")
 
     def _beat(self) -> None:
-        interval = min(_LONGEST_INTERVAL, self._claim.lease_seconds / 4)
+        interval = min(LONGEST_INTERVAL, self._claim.lease_seconds / 4)
         while not self._ended.wait(interval) and not self._lost.is_set():
             try:
                 files = self._reward_files()

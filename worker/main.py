@@ -132,6 +132,9 @@ def main(arguments: list[str] | None = None) -> int:
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             code = process.exit_code(_serve(worker, process))
+        except CannotStart as error:
+            sys.stderr.write(f"groupscope: {error}\n")
+            code = 1
         except Spent as spent:
             log.warning("%s: this process is ending", spent)
             end(spent.over)
@@ -157,25 +160,27 @@ def _serve(worker: Worker, process: Process) -> bool:
     """Claim and run until asked to stop, or until what the settings ask for is done; one run alone on a cluster, where another process
     waits for the next.
 
-    A backend that is away is waited for. Returns whether the one run that it was for is over, or there was none. Raises Spent.
+    A backend that is away is waited for. Returns whether the one run that it was for is over, or there was none. Raises Spent, and
+    CannotStart once the backend has refused to give work for as long as the queue may be empty.
     """
     settings = worker.settings
     wait, recovered, idle_since = ASK_AGAIN_SECONDS, False, time.monotonic()
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
+        answered, refused = False, ""  # the request
         try:
             if not recovered:
                 recovery.advance()
                 recovered = True
             reply = worker.ask()
-            claim, wait = reply.claim, reply.ask_again_seconds
+            claim, wait, answered = reply.claim, reply.ask_again_seconds, True
         except Unreachable as error:
             log.warning("%s", error)
             claim, wait = None, min(_LONGEST_WAIT, wait * 1.5)
         except ApiError as error:
             log.warning("the backend refused to give work: %s", error.message)
-            claim, wait = None, _LONGEST_WAIT
+            claim, wait, refused = None, _LONGEST_WAIT, error.message
         if claim is not None:
             process.last = settings.once and not is_sample(claim)
             over = run_claim(worker, claim)
@@ -190,10 +195,14 @@ def _serve(worker: Worker, process: Process) -> bool:
         else:
             now = time.monotonic()
             deadline = now + wait
+            if worker.followers is not None and worker.followers.missing:
+                idle_since = now  # nobody knows yet whether there is something to do
             if settings.idle_exit is not None:
                 if now - idle_since >= settings.idle_exit:
+                    if refused:
+                        raise CannotStart(f"the backend refused to give work: {refused}")
                     log.info("ending, since there was nothing to do for %g s", settings.idle_exit)
-                    return True
+                    return answered
                 deadline = min(deadline, idle_since + settings.idle_exit)
             # A changed reward is reported at once: somebody is in the editor, and waits.
             while not worker.shutting_down() and time.monotonic() < deadline and worker.reward_files() == offered:

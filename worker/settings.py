@@ -37,6 +37,15 @@ class JudgeSettings(BaseModel):
 _OF_EACH_MACHINE = ("judges", "vllm_url", "vllm_weights", "vllm_api_key")
 
 
+_Address = Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")]
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of such an address; one of IPv6 may stand in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
 
@@ -67,13 +76,13 @@ class Settings(BaseSettings):
     node_rank: Annotated[int, Field(ge=0)] = Field(
         0, description="Which of them this one is. Node 0 claims the runs; the others follow it."
     )
-    rendezvous: Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")] | None = Field(
+    rendezvous: _Address | None = Field(
         None, description="Where they meet: the name of node 0's machine and a port that is free there, as host:port."
     )
     executor: Literal["local", "ray"] = Field(
         "local", description="Where runs are trained: by this worker itself, or as jobs of a Ray cluster."
     )
-    ray_address: Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")] | None = Field(
+    ray_address: _Address | None = Field(
         None, description="Where the Ray cluster answers, as host:port; 6379 is Ray's default port."
     )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")

@@ -53,10 +53,6 @@ def step_metrics(
     }
 
 
-MOST_BY_RANK = 32
-"""Of a run with more processes than this no figures of each are stored: their names would fill a report."""
-
-
 def by_rank(**figures: Sequence[float]) -> dict[str, float]:
     """Figures of each process, in the order of the ranks, as `rank/<n>/<name>`."""
     return {f"{BY_RANK}{rank}/{name}": value for name, values in figures.items() for rank, value in enumerate(values)}

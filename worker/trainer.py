@@ -9,6 +9,7 @@ import torch
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from backend.contract.records import MOST_BY_RANK
 from worker.attempt import Attempt
 from worker.checkpoint import load_reference, load_tensors
 from worker.credit import Credit, assign_credit
@@ -22,7 +23,7 @@ from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Engine
-from worker.step_report import MOST_BY_RANK, FinishedStep, by_rank, describe
+from worker.step_report import FinishedStep, by_rank, describe
 from worker.tasks.items import Items
 from worker.tasks.prompt_sampler import PromptSampler
 from worker.traces import TokenTexts

@@ -57,6 +57,13 @@ class Progress(Record):
 
 MOST_RANKS = 64
 BY_RANK = "rank/"  # what the names of a single process's metrics begin with
+MOST_BY_RANK = 32  # of a run of more processes no such metrics are stored: their names would fill a report
+SILENT_SECONDS = 5.0
+"""A process that has not been heard for longer stands still, unless none was: each speaks every second."""
+SLOWER, SLOWER_SECONDS = 1.5, 0.5
+"""A process is slow that works this many times as long in a step as the median of all, and by at least this many seconds."""
+RANK_STEPS, ENOUGH_RANK_STEPS = 10, 5
+"""Over how many of its last steps that is taken, and from how many on: a single one is noise."""
 
 
 class Rank(Record):
@@ -85,6 +92,7 @@ class Ranks(Record):
     count: Count = 0  # all of them; 0 if the run is not trained by several at this moment
     items: Annotated[list[Rank], Field(max_length=MOST_RANKS)] = []
     memory_bytes: Count | None = None  # of all together
+    step_seconds: float | None = None  # of work in a step: the median of all processes
     age_seconds: float = 0.0  # since the worker said so
 
 

@@ -2,7 +2,21 @@
 
 import streamlit as st
 
-from backend.contract.records import BY_RANK, PHASES, TERMINAL, Rank, Ranks, Run
+from backend.contract.records import (
+    BY_RANK,
+    ENOUGH_RANK_STEPS,
+    MOST_BY_RANK,
+    MOST_RANKS,
+    PHASES,
+    RANK_STEPS,
+    SILENT_SECONDS,
+    SLOWER,
+    SLOWER_SECONDS,
+    TERMINAL,
+    Rank,
+    Ranks,
+    Run,
+)
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.training import Panel, training_figure
 from dashboard.components.chart import heading, show
@@ -21,8 +35,9 @@ _POINTS = 250
 _TALLEST = 640  # pixels of the table
 _SLOW_ICON = ":material/hourglass_top:"
 _RULE = (
-    "A process holds the others up if the worker has not heard from it for 5 s while it hears others, or if it works half as long again in a "
-    "step as the median of all, and 0.5 s longer, by the median of its last 10 steps. Time in which it waits for the others does not count."
+    f"A process holds the others up if the worker has not heard from it for {SILENT_SECONDS:g} s while it hears others, or if it works "
+    f"{SLOWER:g} times as long in a step as the median of all, and at least {SLOWER_SECONDS:g} s longer, by the median of its last "
+    f"{RANK_STEPS} steps. Time in which it waits for the others does not count."
 )
 _FIGURES = {
     "seconds": ("Seconds of work in each step", "Without waiting for the others. Healthy: all alike.", "seconds"),
@@ -98,7 +113,7 @@ def _draw_now(run: Run) -> None:
             "a step",
             lambda one: _seconds(one.step_seconds),
             80,
-            "Work in a step, the median of the last 10, once there are 5.",
+            f"Work in a step, the median of the last {RANK_STEPS}, once there are {ENOUGH_RANK_STEPS}.",
             "figure",
         ),
         *(_column_of(phase) for phase in phases),
@@ -109,11 +124,11 @@ def _draw_now(run: Run) -> None:
         if len(ranks.items) < ranks.count
         else ""
     )
-    if ranks.count > len(ranks.items) >= 64:
+    if ranks.count > len(ranks.items) >= MOST_RANKS:
         shown = f"{count(len(ranks.items))} of {count(ranks.count)} processes: those that work longest. "
     memory = f"All together hold {size(ranks.memory_bytes)}. " if ranks.memory_bytes else ""
     st.caption(
-        f"{shown}{memory}A step is the median of the last 10, and its parts are those of the last one alone; neither counts waiting for the others."
+        f"{shown}{memory}A step is the median of the last {RANK_STEPS}, and its parts are those of the last one alone; neither counts waiting for the others."
     )
 
 
@@ -145,16 +160,15 @@ def _seconds(value: float | None) -> str:
 def _slow_in_words(ranks: Ranks) -> list[str]:
     """A sentence for each process that holds the others up."""
     said = []
-    typical = sorted(one.step_seconds for one in ranks.items if one.step_seconds is not None)
     for one in ranks.items:
         if one.slow == "silent":
             said.append(
                 f"Process {one.rank} has not been heard for {duration(one.silent_seconds)}: the others wait for it."
             )
-        elif one.slow == "slower" and one.step_seconds is not None:
-            usual = typical[(len(typical) - 1) // 2]
+        elif one.slow == "slower":
             said.append(
-                f"Process {one.rank} works {_seconds(one.step_seconds)} in a step, the median is {_seconds(usual)}: the others wait for it."
+                f"Process {one.rank} works {_seconds(one.step_seconds)} in a step, the median is {_seconds(ranks.step_seconds)}: "
+                "the others wait for it."
             )
     return said
 
@@ -164,7 +178,7 @@ def _draw_steps(run: Run) -> None:
     known = sorted({int(name.split("/")[1]) for name in run.summary if name.startswith(BY_RANK)})
     if not known:
         if run.progress.step:
-            st.caption("Of runs with more than 32 processes no figures by process are stored.")
+            st.caption(f"Of runs with more than {MOST_BY_RANK} processes no figures by process are stored.")
         return
     chosen = known
     if len(known) > _IN_CHARTS:

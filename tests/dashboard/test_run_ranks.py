@@ -47,7 +47,9 @@ def begun(backend: Backend, **metrics: float) -> tuple[int, p.Claim]:
 
 
 def beat(backend: Backend, run_id: int, *ranks: Rank) -> None:
-    described = Ranks(count=2, items=list(ranks), memory_bytes=sum(one.memory_bytes or 0 for one in ranks) or None)
+    described = Ranks(
+        count=2, items=list(ranks), memory_bytes=sum(one.memory_bytes or 0 for one in ranks) or None, step_seconds=1.7
+    )
     progress = Progress(step=3, total_steps=100, phase="rollout", done=1, total=8)
     message = p.Heartbeat(attempt=1, worker=TWO_CARDS.name, progress=progress, ranks=described)
     backend.client.heartbeat(run_id, message)

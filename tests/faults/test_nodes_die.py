@@ -35,7 +35,13 @@ def test_a_run_of_two_processes_on_two_nodes_equals_one_on_one_node_and_ends_bot
     on_one = create(site)
     assert site.worker(**TOGETHER, GROUPSCOPE_ONCE="true").wait(timeout=300) == 0
     on_two = create(site)
-    first, second, _ = both(site, GROUPSCOPE_ONCE="true")
+    address = f"127.0.0.1:{free_port()}"
+    first = node(site, 0, address, GROUPSCOPE_ONCE="true", GROUPSCOPE_IDLE_EXIT="0.5")
+    log = site.home / "worker.main.log"
+    wait_until(
+        lambda: "waiting for the nodes [1]" in log.read_text(), "it waits, as long as it takes the other to start"
+    )
+    second = node(site, 1, address, GROUPSCOPE_ONCE="true")
     assert (first.wait(timeout=300), second.wait(timeout=300)) == (0, 0)
     ended = site.client.run(on_two.id)
     assert (ended.status, ended.attempt) == ("finished", 1)

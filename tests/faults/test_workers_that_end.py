@@ -50,9 +50,14 @@ def test_a_worker_for_one_run_that_never_got_one_says_that_it_is_not_over(site: 
     assert waiting.wait(timeout=240) == 75
 
 
-def test_a_worker_ends_when_the_queue_is_empty_and_when_the_backend_is_away(site: Site) -> None:
+def test_a_worker_ends_when_the_queue_is_empty_and_when_the_backend_is_away_or_refuses_it(site: Site) -> None:
     assert site.worker(GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
+    assert site.worker(**ONCE, GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 75
     site.backend()
+    refused = site.worker(**ONCE, GROUPSCOPE_IDLE_EXIT="0.5", GROUPSCOPE_TOKEN="another")
+    assert refused.wait(timeout=240) == 1
+    assert "the backend refused to give work: " in (site.home / "worker.main.log").read_text()
+    assert site.worker(**ONCE, GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
     runs = [site.client.create_run(tiny_run(1)) for _ in range(2)]
     assert site.worker(GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
     assert statuses(site, *runs) == ["finished", "finished"]

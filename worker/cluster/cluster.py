@@ -27,7 +27,7 @@ from worker.logs import write_logs
 from worker.policy.device import describe, memory_bytes
 from worker.ranks.launch import Heard, Line, RankFailed, Work, tell_end
 from worker.ranks.ranks import Ranks
-from worker.settings import Settings
+from worker.settings import Settings, host_and_port
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +68,8 @@ class Cluster:
         if settings.device not in (None, "cpu", "cuda"):
             raise CannotStart(f"GROUPSCOPE_DEVICE (--device) is {settings.device}; on a Ray cluster use cpu or cuda.")
         address = str(settings.ray_address)
-        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection(
-                (host.strip("[]"), int(port)), _CONNECT_SECONDS
-            ).close()  # Ray would try for minutes
+            socket.create_connection(host_and_port(address), _CONNECT_SECONDS).close()  # Ray would try for minutes
         except (OSError, OverflowError) as error:
             raise CannotStart(f"no Ray cluster answers at {address}: {error}. ray start --head starts one") from None
         self._ray, self._settings, self._placed = ray, settings, placed

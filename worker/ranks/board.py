@@ -5,12 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median_low
 
-from backend.contract.records import MOST_RANKS, Progress, Rank, Ranks
-
-SILENT_SECONDS = 5.0
-"""One that has not been heard for longer stands still, unless nobody was: each speaks every second."""
-SLOWER, SLOWER_SECONDS = 1.5, 0.5
-"""One is slow that works this many times as long in a step as the median of all, and by at least this many seconds."""
+from backend.contract.records import MOST_RANKS, SILENT_SECONDS, SLOWER, SLOWER_SECONDS, Progress, Rank, Ranks
 
 ENDED = "ended"
 """The phase of one that has done all, while the first one may still have to report: nobody waits for it."""
@@ -59,18 +54,19 @@ class Board:
         now = self._now()
         with self._lock:
             ranks = [said.model_copy(update={"silent_seconds": now - at}) for at, said in self._heard.values()]
-        ranks = _judged(ranks)
+        worked = [one.step_seconds for one in ranks if one.step_seconds is not None]
+        usual = median_low(worked) if worked else None
+        ranks = _judged(ranks, usual or 0.0)
         ranks.sort(key=lambda one: (one.slow is None, -(one.step_seconds or 0.0) if self._count > MOST_RANKS else 0.0))
         held = [one.memory_bytes for one in ranks if one.memory_bytes is not None]
         shown = sorted(ranks[:MOST_RANKS], key=lambda one: one.rank)
-        return Ranks(count=self._count, items=shown, memory_bytes=sum(held) if held else None)
+        memory = sum(held) if held else None
+        return Ranks(count=self._count, items=shown, memory_bytes=memory, step_seconds=usual)
 
 
-def _judged(ranks: Sequence[Rank]) -> list[Rank]:
-    """The processes, each with whether it holds the others up."""
+def _judged(ranks: Sequence[Rank], usual: float) -> list[Rank]:
+    """The processes, each with whether it holds the others up; `usual`: seconds of work in a step."""
     all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks if one.phase != ENDED)
-    worked = [one.step_seconds for one in ranks if one.step_seconds is not None]
-    usual = median_low(worked) if worked else 0.0
 
     def judged(one: Rank) -> Rank:
         slow = None

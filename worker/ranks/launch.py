@@ -19,12 +19,13 @@ from datetime import timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -34,6 +35,7 @@ from worker.errors import Interrupted
 from worker.failure import failure
 from worker.logs import write_logs
 from worker.ranks.ranks import Ranks
+from worker.settings import host_and_port
 
 Answer = TypeVar("Answer")
 Work = Callable[..., Any]
@@ -195,27 +197,32 @@ def run_ranks(
     first, total = (part.first, part.total) if part else (0, count)
     lines = [multiprocessing.Pipe() for _ in range(count)]
     threads = max(1, torch.get_num_threads() // count)
-    meeting = part and part.meeting
     ends = [theirs for _, theirs in lines]
-    payload = (work, tuple(given), attempt, tuple(devices), first, total, shards, threads, patience, meeting, ends)
     launched: list[BaseException] = []
 
     def launch() -> None:
         resource_tracker.ensure_running()  # which unblocks them where it starts its own process
         signal.pthread_sigmask(signal.SIG_BLOCK, _ASKS)  # in this thread and the processes, till they can ignore them
         with TemporaryDirectory(prefix="groupscope-ranks-") as folder:
+            meeting = part.meeting if part else Path(folder, "meeting")
             config = LaunchConfig(
                 min_nodes=1,
                 max_nodes=1,
                 nproc_per_node=count,
                 run_id=secrets.token_hex(8),
                 rdzv_backend="c10d",
-                rdzv_endpoint="localhost:0",
+                rdzv_configs={
+                    "store_type": "file"
+                },  # a port would be open to everybody, and what is said there is unpickled
+                rdzv_endpoint=str(Path(folder, "launcher")),
                 max_restarts=0,
                 logs_specs=DefaultLogsSpecs(log_dir=folder),
             )
+            os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it would open one more, and nobody would use it
             try:
-                elastic_launch(config, _rank)(*payload)
+                elastic_launch(config, _rank)(
+                    work, tuple(given), attempt, tuple(devices), first, total, shards, threads, patience, meeting, ends
+                )
             except BaseException as error:  # noqa: BLE001 — the boundary of a thread: said below
                 launched.append(error)
 
@@ -320,7 +327,7 @@ def _rank(
     shards: int,
     threads: int,
     patience: timedelta,
-    meeting: tuple[str, str] | None,
+    meeting: tuple[str, str] | Path,
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
@@ -340,7 +347,9 @@ def _rank(
         ended = tell_end(
             line,
             attempt,
-            lambda: work(Ranks.join(rank, total, shards, device, patience, _store(meeting)), device, line, *given),
+            lambda: work(
+                Ranks.join(rank, total, shards, device, patience, _store(meeting, total)), device, line, *given
+            ),
         )
     except Dismissed:
         os._exit(0)
@@ -351,13 +360,14 @@ def _rank(
     dist.destroy_process_group()
 
 
-def _store(meeting: tuple[str, str] | None) -> Store | None:
-    """Where the processes of several nodes meet; those of one node meet at torch's launcher."""
-    if meeting is None:
-        return None
+def _store(meeting: tuple[str, str] | Path, total: int) -> Store:
+    """Where the processes meet: in a file if all of them are here."""
+    if isinstance(meeting, Path):
+        for library in ("GLOO", "NCCL"):
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")  # no other machine has to reach them
+        return FileStore(str(meeting), total)
     address, prefix = meeting
-    host, _, port = address.rpartition(":")
-    return PrefixStore(prefix, TCPStore(host.strip("[]"), int(port), is_master=False))
+    return PrefixStore(prefix, TCPStore(*host_and_port(address), is_master=False))
 
 
 def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:

@@ -20,6 +20,7 @@ from backend.contract.home import CannotStart
 from backend.contract.protocol import Claim, Fail
 from backend.contract.records import Rank, RunError
 from worker.ranks.launch import Failure, Part
+from worker.settings import host_and_port
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ def parts_of(total: int, each: int) -> list[tuple[int, int]]:
 
 
 def _connect(address: str, *, lead: bool) -> TCPStore:
-    host, _, port = address.rpartition(":")
-    return TCPStore(host.strip("[]"), int(port), is_master=lead, wait_for_workers=False, timeout=_ANSWER)
+    return TCPStore(*host_and_port(address), is_master=lead, wait_for_workers=False, timeout=_ANSWER)
 
 
 class Followers:
@@ -163,11 +163,8 @@ class Leader:
     """Node 0, as another node sees it. Raises ConnectionError if it is not there; `gone` once it no longer answers."""
 
     def __init__(self, node: int, address: str) -> None:
-        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection(
-                (host.strip("[]"), int(port)), _PULSE_SECONDS
-            ).close()  # torch's would log each try
+            socket.create_connection(host_and_port(address), _PULSE_SECONDS).close()  # torch's would log each try
             self._store = _connect(address, lead=False)
             self._taken = self._store.add(_RUNS, 0)  # a run that is under way goes on without this process
             self._name = secrets.token_hex(8)

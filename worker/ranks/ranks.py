@@ -29,7 +29,7 @@ class Ranks:
     def join(
         rank: int, count: int, shards: int, device: torch.device, patience: timedelta, store: Store | None = None
     ) -> "Ranks":
-        """Meet the others at `store`, or where torch's launcher said; from then on a call that waits longer than `patience` raises RuntimeError."""
+        """Meet the others at `store` (without one, where the environment says); from then on a call that waits longer than `patience` raises RuntimeError."""
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=patience)
         return Ranks(rank, count, shards)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from statistics import median
 
-from backend.contract.records import Progress, Rank
+from backend.contract.records import ENOUGH_RANK_STEPS, RANK_STEPS, Progress, Rank
 from worker.ranks.board import ENDED
 from worker.ranks.waiting import WAITING
 
 SAY_SECONDS = 1.0
 _PHASE_SECONDS = 0.1  # phases that follow each other faster are not all said
-_STEPS, _ENOUGH_STEPS = 10, 5  # over which the seconds of a step are taken: a single one is noise
 _NOTICED_SECONDS = 1.0  # a shorter wait is the others' usual lead
 
 Memory = Callable[[], tuple[int | None, int | None]]
@@ -27,7 +26,7 @@ class Status:
         self._say, self._memory = say, memory
         self._now = Rank(rank=rank)
         self._began = time.monotonic()
-        self._steps: deque[float] = deque(maxlen=_STEPS)
+        self._steps: deque[float] = deque(maxlen=RANK_STEPS)
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._speak, name="status", daemon=True)
 
@@ -54,7 +53,7 @@ class Status:
     def worked(self, seconds: Mapping[str, float]) -> None:
         """For how long it worked in each phase of a step that is over, without waiting for the others."""
         self._steps.append(sum(seconds.values()))
-        typical = median(self._steps) if len(self._steps) >= _ENOUGH_STEPS else None
+        typical = median(self._steps) if len(self._steps) >= ENOUGH_RANK_STEPS else None
         self._now = self._now.model_copy(update={"worked": dict(seconds), "step_seconds": typical})
 
     def _speak(self) -> None:

@@ -1,5 +1,6 @@
 """The processes of a run are started and heard, and each way to end is reported."""
 
+import ipaddress
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 import pytest
 import torch
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
@@ -77,6 +79,16 @@ def be_asked() -> None:
 class AskedWhileItStarts:
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return be_asked, ()  # called where a process that starts takes in what it was given
+
+
+def listening(ranks: Ranks, device: torch.device, line: Line) -> set[str]:
+    """The addresses at which this run's processes and their worker can be reached from outside."""
+    ranks.mesh(device)
+    ranks.any(False)
+    everybody = [psutil.Process(pid) for pid in (os.getppid(), *ranks.gather(os.getpid()))]
+    every = {one.laddr.ip for each in everybody for one in each.net_connections() if one.status == psutil.CONN_LISTEN}
+    ranks.gather(None)  # none has ended before all are looked at
+    return {address for address in every if not ipaddress.ip_address(address).is_loopback}
 
 
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
@@ -159,6 +171,11 @@ def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed() -
 
 def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
     assert run(be_asked_to_end, AskedWhileItStarts()) == [0, 1]
+
+
+def test_no_other_machine_can_reach_the_processes_of_one() -> None:
+    before = {one.laddr.ip for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN}
+    assert run(listening) - before == set()
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
