@@ -158,7 +158,8 @@ class Attempt:
         self.show("checkpoint", 0, 1)
         if self._unfinished is not None:
             self.reporter.wait()  # one checkpoint is written at a time
-        self.reporter.wait_for_uploads()
+        while self._trained.ranks.any(not self.reporter.wait_for_uploads()):
+            pass  # in rounds, since processes wait for each other no longer than their patience
         timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
         folder = self._place.checkpoint(self.state.step)
         write_checkpoint(folder, self._trained, self._optimizer, timed, self._more())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -158,7 +158,7 @@ def compute_in_ranks(
                 "between_steps": channels.between_steps,
                 "shutting_down": channels.shutting_down,
                 "status": board.hear,
-                "upload_content": worker.client.upload_content,
+                "upload_content": cache(worker.client.upload_content),  # each process asks for the same
                 "earlier_groups": partial(earlier_groups, worker.client),
             },
         )

@@ -4,7 +4,7 @@ import logging
 import socket
 import time
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch.distributed import DistError
@@ -115,7 +115,7 @@ def _train(
                 shards=announced.shards,
                 patience=timedelta(seconds=announced.patience),
                 answers={
-                    "upload_content": lambda upload_id: _upload(settings, upload_id),
+                    "upload_content": cache(partial(_upload, settings)),
                     "status": partial(leader.pass_on, number),
                 },
                 part=part,

@@ -141,8 +141,11 @@ class Learner:
         looks = penalised or algorithm.advantage.kind == "gae"
 
         def idle() -> None:
-            for _ in range(algorithm.needs_reference + looks):
+            if algorithm.needs_reference:
+                self._policy.idle(reference=True)
+            if looks:
                 self._policy.idle()
+            on_progress("reference", len(batch.own), len(batch.own))
 
         for micro, done in with_progress(batch, idle if algorithm.needs_reference or looks else quiet):
             if algorithm.needs_reference:
@@ -208,8 +211,13 @@ class Learner:
         this_pass = begin()
         self.optimizer.zero_grad(set_to_none=True)
         rows = sum(len(micro.rows) for micro in this_pass.batch.micro_batches)
+
+        def idle() -> None:
+            self._policy.idle()
+            on_progress("update", rows, rows)
+
         with recomputing(self._policy.model):
-            for micro, done in with_progress(this_pass.batch, self._policy.idle):
+            for micro, done in with_progress(this_pass.batch, idle):
                 part = self._loss(micro, this_pass)
                 part.backward()  # type: ignore[no-untyped-call]
                 this_pass.transfers.when_known(part, this_pass.add_loss)

@@ -287,11 +287,13 @@ class Reporter:
         """Wait until every report has been sent."""
         self._background.wait()
 
-    def wait_for_uploads(self) -> None:
-        """Wait until there is room for one more checkpoint among those that wait for the bucket."""
-        if self._uploads is not None:
-            self._uploads.wait(self._show_upload, most=MOST_UPLOADS - 1)
-            self._uploads.check()
+    def wait_for_uploads(self) -> bool:
+        """Wait a while for room for one more checkpoint among those that wait for the bucket; whether there is some."""
+        if self._uploads is None:
+            return True
+        room = self._uploads.wait(self._show_upload, most=MOST_UPLOADS - 1, hurried=lambda: True)
+        self._uploads.check()
+        return room
 
     def show(self, step: int, phase: str, done: int, total: int) -> None:
         """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched, if it is interruptible."""

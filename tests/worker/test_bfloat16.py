@@ -24,6 +24,7 @@ from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained
+from worker.ranks.ranks import Ranks
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
@@ -154,6 +155,20 @@ def test_attention_that_is_wrong_in_half_precision_alone_is_not_used(monkeypatch
     policy.logprobs(batch_of(64, 128, 4), temperature=1.0)
     assert policy.computed_by.startswith("rows")
     assert "(packed)" in policy.remarks[0]
+
+
+def test_a_path_that_one_process_refuses_is_compared_no_further_by_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, compared, others = qwen2("bfloat16"), list[bool](), iter(["0.5", "", ""])
+
+    def fine(*_: object) -> tuple[float, float]:
+        compared.append(torch.is_autocast_enabled("cpu"))
+        return 0.0, 1.0
+
+    monkeypatch.setattr(logprobs.TrainingPass, "apart_from_plain", fine)
+    monkeypatch.setattr(Ranks, "gather", lambda ranks, own: [own, next(others)])
+    policy.logprobs(batch_of(8, 4, 2), temperature=1.0)
+    assert compared == [False, False, True]  # the first path in float32; the second one in both
+    assert policy.remarks[0].startswith("the log-probs of the fast training pass (packed) are 0.5 apart")
 
 
 def test_a_norm_keeps_its_precision_where_autocast_gives_another_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The sampling engine."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
 from worker.policy import device
 from worker.policy.policy import Policy
+from worker.ranks.ranks import Ranks
 from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
@@ -138,6 +140,20 @@ def test_a_fast_sampler_that_is_wrong_is_not_used_and_the_run_says_so(
     fault(policy, monkeypatch)
     assert ids(roll_out(policy, CONFIG)) == right
     assert any("sampler" in remark and "plain forward" in remark for remark in policy.remarks)
+
+
+def test_all_processes_say_the_same_of_a_fast_sampler_that_is_wrong_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_policy(reference=False)
+    monkeypatch.setattr(Ranks, "gather", lambda ranks, own: [own, math.nan] if isinstance(own, float) else [own])
+    roll_out(policy, CONFIG)
+    assert "the fast sampler's log-probs are nan apart" in "; ".join(policy.remarks)
+
+
+def test_a_process_that_has_all_weights_samples_from_a_copy_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "gather", lambda ranks, own: [own, own])
+    monkeypatch.setattr(Ranks, "of_first", lambda ranks, own: own)
+    policy = tiny_policy(reference=False, ranks=Ranks(0, 2, shards=1))
+    assert ids(roll_out(policy, CONFIG)) == ids(roll_out(tiny_policy(reference=False), CONFIG))
 
 
 def uniforms_at(draws: Draws, groups: list[int], completions: list[int], positions: range) -> Tensor:

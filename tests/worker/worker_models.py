@@ -15,6 +15,7 @@ from worker.checkpoint import Trained
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.ranks.ranks import ALONE, Ranks
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request, Rollout
 from worker.rollout.sampler import NativeEngine
@@ -24,11 +25,13 @@ from worker.tasks.loading import load_items
 CPU = torch.device("cpu")
 
 
-def tiny_policy(model: Model | None = None, *, reference: bool = True, fast: bool = True) -> Policy:
+def tiny_policy(
+    model: Model | None = None, *, reference: bool = True, fast: bool = True, ranks: Ranks = ALONE
+) -> Policy:
     """The shipped model, ready to train."""
     config = model or Model()
     source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
-    return load_policy(config, source, CPU, reference=reference, fast=fast)
+    return load_policy(config, source, CPU, reference=reference, fast=fast, ranks=ranks)
 
 
 def random_policy(

@@ -119,13 +119,14 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path, ranks: Ranks = 
     """Write what `from_pretrained` opens: the model, or the adapter. Safetensors and JSON only."""
     if isinstance(model, PeftModel):
         trained = None
-        if not ranks.alone:
+        if ranks.in_shards:
             trained = {name: whole(one.detach()).cpu() for name, one in model.named_parameters() if one.requires_grad}
         if ranks.first:
             # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
             model.save_pretrained(str(folder), save_embedding_layers=False, state_dict=trained)
-    elif ranks.alone:
-        model.save_pretrained(str(folder))
+    elif not ranks.in_shards:
+        if ranks.first:
+            model.save_pretrained(str(folder))
     else:
         if ranks.first:
             folder.mkdir()

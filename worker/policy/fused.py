@@ -114,8 +114,8 @@ class SamplingWeights:
         """One pass through the model: `compute` may read the weights."""
         return compute()
 
-    def leave(self) -> None:
-        """No more passes of this rollout."""
+    def leave(self, on_pass: Callable[[], None]) -> None:
+        """No more passes of this rollout; `on_pass` is called after each one of another process."""
 
     def embed(self, ids_N: Tensor) -> Tensor:
         """The stream before the first layer, (N, H): in float32, as in training, whatever the products are in."""

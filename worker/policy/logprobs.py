@@ -173,7 +173,7 @@ class TrainingPass:
         if self._checked:
             return
         batch = batch.largest_among(self._ranks)
-        while self._paths and (difference := max(self._ranks.gather(self._difference(batch) or ""))):
+        while self._paths and (difference := self._difference(batch)):
             path = self._paths.pop(0)
             self._remark(
                 f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
@@ -181,11 +181,11 @@ class TrainingPass:
             )
         self._checked = True
 
-    def _difference(self, batch: TokenBatch) -> str | None:
-        """How far the path is from the plain one, where that is more than rounding.
+    def _difference(self, batch: TokenBatch) -> str:
+        """How far the path is from the plain one in some process, where that is more than rounding; else "".
 
         In float32 first, where rounding hides no error and looks like none; then in the precision of training, whose kernels are
-        others.
+        others. All processes go on or none: they gather weights together.
         """
         kind = batch.ids_M.device.type
         tried = [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
@@ -198,9 +198,10 @@ class TrainingPass:
                     logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
                 with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
                     apart, allowed = self.apart_from_plain(few, logprob_M)
-            if not apart <= allowed:
-                return f"{apart:.2g} (at most {allowed:g} is rounding)"
-        return None
+            own = "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
+            if difference := max(self._ranks.gather(own)):
+                return difference
+        return ""
 
     def _by(
         self, path: Path, batch: TokenBatch, temperature: float, *, with_hidden: bool = False

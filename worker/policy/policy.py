@@ -53,7 +53,7 @@ class Policy:
         fast: bool = True,
         ranks: Ranks = ALONE,
     ):
-        if not ranks.alone:  # first: no device need hold all of it
+        if ranks.in_shards:  # first: no device need hold all of it
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
         self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
@@ -225,9 +225,10 @@ class Policy:
         for name, parameter in self._trained():
             weights[name] = exchange(parameter, weights[name])
 
-    def idle(self) -> None:
-        """A pass that computes nothing of use, where other processes compute and gather the weights from this one, too."""
-        loss = self.logprobs(TokenBatch.of([[0]], [[0]], self.device), temperature=1.0).logprob_R_T.sum() * 0
+    def idle(self, *, reference: bool = False) -> None:
+        """A pass that computes nothing of use, where other processes compute and gather the same weights from this one, too."""
+        compute = self.reference_logprobs if reference else self.logprobs
+        loss = compute(TokenBatch.of([[0]], [[0]], self.device), temperature=1.0).logprob_R_T.sum() * 0
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
 

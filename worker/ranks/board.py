@@ -7,6 +7,9 @@ from statistics import median_low
 
 from backend.contract.records import MOST_RANKS, SILENT_SECONDS, SLOWER, SLOWER_SECONDS, Progress, Rank, Ranks
 
+ENDED = "ended"
+"""The phase of one that has done all, while the first one may still have to report: nobody waits for it."""
+
 
 class Board:
     """Empty unless a run has several processes. Threads may share it."""
@@ -63,10 +66,12 @@ class Board:
 
 def _judged(ranks: Sequence[Rank], usual: float) -> list[Rank]:
     """The processes, each with whether it holds the others up; `usual`: seconds of work in a step."""
-    all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks)
+    all_silent = all(one.silent_seconds > SILENT_SECONDS for one in ranks if one.phase != ENDED)
 
     def judged(one: Rank) -> Rank:
         slow = None
+        if one.phase == ENDED:
+            return one
         if one.silent_seconds > SILENT_SECONDS and not all_silent:
             slow = "silent"
         elif one.step_seconds is not None and one.step_seconds >= max(SLOWER * usual, usual + SLOWER_SECONDS):

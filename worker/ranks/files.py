@@ -15,12 +15,9 @@ from worker.ranks.ranks import Ranks
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> None:
     """One safetensors file. Every process writes the parts that it holds, and the first one puts them together, tensor by tensor."""
-    if not tensors:
+    if not tensors or not ranks.in_shards:
         if ranks.first:
-            save_file({}, str(file))
-        return
-    if ranks.alone:
-        save_file({name: values.detach().cpu().contiguous() for name, values in tensors.items()}, str(file))
+            save_file({name: values.detach().cpu().contiguous() for name, values in tensors.items()}, str(file))
         return
     parts = file.with_suffix(".parts")
     writer = HuggingFaceStorageWriter(str(parts), save_distributed=True, enable_consolidation=True)

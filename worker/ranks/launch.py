@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,6 +51,8 @@ _FAREWELL_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 1.0  # for the others, once one has died: torch's agent asks them to end, and they do not listen
 _LAST_WORDS_OF_NODES_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends its processes.
+_ASKS = signal.SIGINT, signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,8 @@ def run_ranks(
     launched: list[BaseException] = []
 
     def launch() -> None:
+        resource_tracker.ensure_running()  # which unblocks them where it starts its own process
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKS)  # in this thread and the processes, till they can ignore them
         with TemporaryDirectory(prefix="groupscope-ranks-") as folder:
             meeting = part.meeting if part else Path(folder, "meeting")
             config = LaunchConfig(
@@ -251,11 +256,12 @@ def _serve(
     """Until the processes have ended, or should be."""
     first = part.first if part else 0
     last_words = _LAST_WORDS_OF_NODES_SECONDS if part and not first else _LAST_WORDS_SECONDS
+    farewell = last_words if first else _FAREWELL_SECONDS
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines, start=first)}
     while time.monotonic() < until:
         if part is not None and first not in heard.ended and (failure := part.elsewhere()) is not None:
             heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
-            until = min(until, time.monotonic() + last_words)
+            until = min(until, time.monotonic() + farewell)
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:
@@ -283,7 +289,7 @@ def _serve(
             if first in heard.ended:
                 until = min(until, time.monotonic() + _LEAVE_SECONDS)
             elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
-                until = time.monotonic() + (last_words if first else _FAREWELL_SECONDS)
+                until = time.monotonic() + farewell
         if not ready and not thread.is_alive():
             if part is None or first in heard.ended:
                 return
@@ -325,9 +331,9 @@ def _rank(
     lines: list[Connection],
 ) -> None:
     """One of the processes, from its start to its end."""
-    # From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends this one.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ASKS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     here = int(os.environ["LOCAL_RANK"])
     for other in (*lines[:here], *lines[here + 1 :]):

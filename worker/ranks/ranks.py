@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 class Ranks:
     """This process among `count`; the weights lie in `shards` parts, and each part on count / shards of the processes.
 
-    What all have to do together, all have to call in the same order: `gather`, `of_first` and `any` wait for the others.
+    What all have to do together, all have to call in the same order: `gather`, `of_first`, `any` and `add_up` wait for the others.
     """
 
     rank: int = 0
@@ -81,6 +81,11 @@ class Ranks:
         with WAITING.others():
             dist.all_reduce(said, dist.ReduceOp.MAX)
         return bool(said.item())
+
+    def add_up(self, values: torch.Tensor) -> None:
+        """Everybody's values, summed in their place."""
+        with WAITING.others():
+            dist.all_reduce(values)
 
     def mesh(self, device: torch.device) -> DeviceMesh:
         """The processes by the part of the weights that they hold, for FSDP2."""

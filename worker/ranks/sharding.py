@@ -101,19 +101,19 @@ def exchange(parameter: nn.Parameter, other: Tensor) -> Tensor:
 @torch.no_grad()
 def add_up(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     """Sum the gradients of parameters that every process has whole, as FSDP2 sums those of the others."""
-    for parameter in parameters:
-        if isinstance(parameter, DTensor):
-            continue
-        known = [
-            one for one in ranks.gather(None if parameter.grad is None else parameter.grad.cpu()) if one is not None
-        ]
-        if known:
-            parameter.grad = torch.stack(known).sum(0).to(parameter.device)
+    everywhere = [one for one in parameters if not isinstance(one, DTensor)]
+    if not everywhere:
+        return
+    known = ranks.gather([one.grad is not None for one in everywhere])
+    for parameter, has_one in zip(everywhere, zip(*known, strict=True), strict=True):
+        if any(has_one):
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            ranks.add_up(parameter.grad)
 
 
 def total_norm(gradients: Sequence[Tensor], ranks: Ranks) -> Tensor:
     """The Euclidean norm of gradients as if each were whole."""
-    if ranks.alone:
+    if not ranks.in_shards:
         return torch.nn.utils.get_total_norm(gradients)
     in_parts = [one for one in gradients if isinstance(one, DTensor)]
     everywhere = [one for one in gradients if not isinstance(one, DTensor)]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from statistics import median
 
 from backend.contract.records import ENOUGH_RANK_STEPS, RANK_STEPS, Progress, Rank
+from worker.ranks.board import ENDED
 from worker.ranks.waiting import WAITING
 
 SAY_SECONDS = 1.0
@@ -19,7 +20,7 @@ Memory = Callable[[], tuple[int | None, int | None]]
 
 
 class Status:
-    """Says what this process does, every second from a thread of its own while it is entered, and each new phase that lasts."""
+    """Says what this process does, every second from a thread of its own while it is entered, each new phase that lasts, and its end."""
 
     def __init__(self, rank: int, say: Callable[[Rank], None], memory: Memory) -> None:
         self._say, self._memory = say, memory
@@ -35,6 +36,9 @@ class Status:
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
+        self._thread.join()
+        self.show(Progress(step=self._now.step, phase=ENDED))
+        self._speak_once()
 
     def show(self, progress: Progress) -> None:
         """How far it is with its share of a phase."""
@@ -63,5 +67,5 @@ class Status:
         waits = 0.0 if since is None or now - since < _NOTICED_SECONDS else now - since
         held, peak = self._memory()
         update = {"phase_seconds": now - self._began, "waits_seconds": waits, "memory_bytes": held, "peak_bytes": peak}
-        with suppress(OSError):  # the worker has gone, and ends this process
+        with suppress(OSError, EOFError):  # the worker has gone, and ends this process
             self._say(self._now.model_copy(update=update))

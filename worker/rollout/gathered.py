@@ -22,8 +22,11 @@ def announce(policy: Policy) -> None:
         policy.ranks.any(True)
 
 
-def pass_on(policy: Policy) -> None:
-    """Gather the weights as often as one of the others passes through the model. Returns when none does any more."""
+def pass_on(policy: Policy, on_pass: Callable[[], None]) -> None:
+    """Gather the weights as often as one of the others passes through the model. Returns when none does any more.
+
+    `on_pass` is called after each pass, since all processes took part in it, and may raise.
+    """
     if not policy.ranks.in_shards:
         return
     layers = layers_of(policy.model)
@@ -35,6 +38,7 @@ def pass_on(policy: Policy) -> None:
     while policy.ranks.any(False):
         with policy.sampling() as model:
             gathered(model, nothing)
+        on_pass()
 
 
 class GatheredWeights(SamplingWeights):
@@ -57,9 +61,9 @@ class GatheredWeights(SamplingWeights):
         with self._policy.sampling() as model:
             return gathered(model, compute)
 
-    def leave(self) -> None:
+    def leave(self, on_pass: Callable[[], None]) -> None:
         """See `SamplingWeights`."""
-        pass_on(self._policy)
+        pass_on(self._policy, on_pass)
 
     def logits(self, x_N_H: Tensor) -> Tensor:
         """See `SamplingWeights`."""

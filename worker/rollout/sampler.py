@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -85,14 +86,14 @@ class NativeEngine:
         with torch.inference_mode():
             weights = self._current_weights()
         if not rows_R:
-            weights.leave()
+            weights.leave(partial(on_ended, []))
             return
         with torch.inference_mode():
             slots = self._slots_for(weights, request, most or request.rows)
             generation = Generation(self._policy, weights, slots, request, rows_R)
         try:
             generation.run(on_ended)
-            weights.leave()
+            weights.leave(partial(on_ended, []))
         finally:
             if not abilities(self._policy.device).keeps_copies:
                 self._weights = slots.allowed = None  # made again in a moment; till then the update needs the memory
@@ -101,7 +102,7 @@ class NativeEngine:
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
-        if not policy.ranks.alone:
+        if policy.ranks.in_shards:
             self._weights = GatheredWeights(policy)
         elif self._weights is None:
             output = policy.model.get_output_embeddings()
@@ -145,8 +146,9 @@ class NativeEngine:
         completions = [row.completion for row in rows]
         batch = TokenBatch.of([few[row.prompt] for row in rows], [one.ids for one in completions], self._policy.device)
         logprobs = pad_sequence([torch.tensor(one.logprobs) for one in completions], batch_first=True)
-        apart, allowed = self._policy.apart_from_plain(batch, logprobs)
-        if self._policy.ranks.any(not apart <= allowed):
+        own, allowed = self._policy.apart_from_plain(batch, logprobs)
+        apart = max(self._policy.ranks.gather(own), key=lambda one: (not one <= allowed, one))  # NaN is beyond it, too
+        if not apart <= allowed:
             self._fast = False
             self._policy.remarks.append(
                 f"the fast sampler's log-probs are {apart:.2g} apart from a plain forward (at most {allowed:g} is rounding): "
@@ -166,7 +168,7 @@ def sample_plainly(
     """Write the completions of R rows, those of a prompt one after the other; `on_ended` gets the rows that have just ended."""
     size = request.group_size
     if not rows_R:
-        return pass_on(policy)
+        return pass_on(policy, partial(on_ended, []))
     at_once = max(1, _TOKENS_IN_FLIGHT // (request.longest_row * size))
     for first in range(0, len(request.prompts_P), at_once):
         some = replace(request, prompts_P=request.prompts_P[first : first + at_once])
@@ -177,7 +179,7 @@ def sample_plainly(
                 wave.advance()
                 left = {id(row) for row in wave.rows}
                 on_ended([row for row in unfinished if id(row) not in left])
-    return pass_on(policy)
+    return pass_on(policy, partial(on_ended, []))
 
 
 class Wave:

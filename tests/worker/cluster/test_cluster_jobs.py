@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ class InPlace:
         answers: Mapping[str, Callable[..., Any]],
         **_: object,
     ) -> Any:
-        self.sent, heard = pickle.dumps((work, tuple(given))), Heard()
+        self.sent, heard, self.answers = pickle.dumps((work, tuple(given))), Heard(), answers
         work, (settings, *others) = sent((work, tuple(given)))
         given = (settings.model_copy(update={"home": self.there}), *others)
         line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
@@ -106,7 +107,7 @@ def do(
 @pytest.fixture
 def uploaded(monkeypatch: pytest.MonkeyPatch) -> Wire:
     wire = Wire()
-    monkeypatch.setattr(wire, "upload_content", lambda upload: ROWS if upload == 3 else b"")
+    monkeypatch.setattr(wire, "upload_content", Mock(side_effect=lambda upload: ROWS if upload == 3 else b""))
     return wire
 
 
@@ -116,6 +117,8 @@ def test_a_run_of_one_process_is_done_there_and_what_it_gets_has_no_secret(tmp_p
     assert [one.step for one in wire.told if isinstance(one, CheckpointReport)] == [2]
     assert place.asked >= {"send", "show", "requested", "shutting_down", "between_steps", "upload_content"}
     assert [secret for secret in SECRETS if secret.encode() in place.sent] == []
+    assert place.answers["upload_content"](3) == ROWS
+    uploaded.upload_content.assert_called_once_with(3)  # however many processes ask
 
 
 @pytest.mark.parametrize(

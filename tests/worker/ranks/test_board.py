@@ -1,7 +1,7 @@
 """What a worker makes of what the processes of a run say: how far all are together, and which one the others wait for."""
 
 from backend.contract.records import MOST_RANKS, Progress, Rank
-from worker.ranks.board import Board
+from worker.ranks.board import ENDED, Board
 
 
 class Clock:
@@ -50,6 +50,16 @@ def test_one_that_is_not_heard_while_others_are_holds_them_up() -> None:
     assert slow(two) == {1: "silent"}
     two.hear(1, Rank(rank=1, phase="rollout"))
     assert slow(two) == {}
+
+
+def test_one_that_has_ended_holds_nobody_up_while_the_first_still_reports() -> None:
+    clock = Clock()
+    three = board(3, clock)
+    three.hear(1, Rank(rank=1, phase=ENDED))
+    three.hear(2, Rank(rank=2, phase=ENDED, step_seconds=9.0))
+    clock.now += 60
+    three.hear(0, Rank(rank=0, phase="checkpoint", step_seconds=1.0))
+    assert slow(three) == {}
 
 
 def test_one_that_works_half_as_long_again_as_the_median_holds_the_others_up_and_a_little_more_is_noise() -> None:

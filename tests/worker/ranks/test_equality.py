@@ -28,6 +28,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "recomputed activations": {"model": {"gradient_checkpointing": True}},
     "a reference that follows": {"algorithm": {"kl": {"reference": "synced", "sync_every": 2}}},
     "by transformers' own loop": {"fast": False},
+    # Of three groups one process has two, which pass through the reference, and through the policy for their values, in more parts.
+    "unequal numbers of micro-batches": {
+        "sampling": SAMPLING | {"prompts_per_step": 3},
+        "optimizer": {"learning_rate": 1e-3, "micro_batch_tokens": 48},
+        "algorithm": RECIPE["ppo"]["algorithm"],
+    },
 }
 
 Outcome = tuple[list[Any], dict[str, torch.Tensor]]
@@ -65,13 +71,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outc
 @pytest.mark.parametrize(
     ("count", "shards", "names", "steps"),
     [
-        (2, 2, ["dapo with refill", "ppo with a value head"], 2),
+        (2, 2, ["dapo with refill", "ppo with a value head", "unequal numbers of micro-batches"], 2),
         *(
             pytest.param(*given, STEPS, marks=pytest.mark.long)
             for given in [
                 (2, 2, [*VARIANTS]),
                 (3, 3, [*VARIANTS]),  # four prompts: two, one and one
-                (2, 1, ["ppo with a value head"]),
+                (2, 1, ["ppo with a value head", "lora", "a reference that follows"]),
                 (4, 2, ["gspo with two updates"]),
             ]
         ),

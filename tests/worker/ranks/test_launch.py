@@ -9,13 +9,18 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
 import torch
+from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
+from backend.contract.protocol import Fail
+from backend.contract.records import RunError
 from worker.errors import Interrupted, RunFailure
-from worker.ranks.launch import Line, RankFailed, run_ranks
+from worker.ranks import launch
+from worker.ranks.launch import Line, Part, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
 from worker.reporter import MOST_WAITING, Background
 
@@ -23,8 +28,17 @@ CPU = torch.device("cpu")
 PATIENCE = timedelta(minutes=5)
 
 
-def run(work: Callable[..., Any], *given: object, count: int = 2, **answers: Callable[..., Any]) -> Any:
-    return run_ranks(work, given, attempt=3, devices=[CPU] * count, shards=count, patience=PATIENCE, answers=answers)
+def run(
+    work: Callable[..., Any],
+    *given: object,
+    count: int = 2,
+    part: Part | None = None,
+    **answers: Callable[..., Any],
+) -> Any:
+    devices = [CPU] * count
+    return run_ranks(
+        work, given, attempt=3, devices=devices, shards=count, patience=PATIENCE, answers=answers, part=part
+    )
 
 
 def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
@@ -51,8 +65,10 @@ def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
     ranks.gather(None)
 
 
-def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line) -> list[int]:
-    os.kill(os.getpid(), signal.SIGTERM)
+def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line, _: object) -> list[int]:
+    be_asked()
+    asks = {signal.SIGINT, signal.SIGTERM}
+    assert not asks & signal.pthread_sigmask(signal.SIG_BLOCK, ())  # what it starts can be asked, too
     return ranks.gather(ranks.rank)
 
 
@@ -64,6 +80,15 @@ def listening(ranks: Ranks, device: torch.device, line: Line) -> set[str]:
     every = {one.laddr.ip for each in everybody for one in each.net_connections() if one.status == psutil.CONN_LISTEN}
     ranks.gather(None)  # none has ended before all are looked at
     return {address for address in every if not ipaddress.ip_address(address).is_loopback}
+
+
+def be_asked() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class AskedWhileItStarts:
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return be_asked, ()  # called where a process that starts takes in what it was given
 
 
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
@@ -88,6 +113,14 @@ def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, li
         for number in range(MOST_WAITING):
             background.put(partial(send, number))
         ranks.gather(None)
+
+
+def send_slowly_once_another_node_failed(ranks: Ranks, device: torch.device, line: Line) -> None:
+    line.ask("send", 0)  # from here on the other node has failed
+    for number in (1, 2):
+        time.sleep(1.0)  # as for the report of a large step
+        line.ask("send", number)
+    raise DistError("the other one has gone")
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -125,8 +158,19 @@ def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() ->
     assert said == [(1, "hello")]
 
 
+def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed() -> None:
+    sent: list[int] = []
+    said = Fail(attempt=3, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), lambda: (1, said, False) if sent else None)
+    with patch.object(launch, "_LAST_WORDS_OF_NODES_SECONDS", 0.3), pytest.raises(RankFailed) as failed:
+        run(send_slowly_once_another_node_failed, count=1, part=part, send=sent.append)
+    assert failed.value.fail == said
+    assert sent == [0, 1, 2]
+
+
 def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_decides() -> None:
-    assert run(be_asked_to_end) == [0, 1]
+    assert run(be_asked_to_end, AskedWhileItStarts()) == [0, 1]
 
 
 def test_no_other_machine_can_reach_the_processes_of_one() -> None:

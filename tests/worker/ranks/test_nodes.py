@@ -3,14 +3,17 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
-from unittest.mock import patch
+from pathlib import Path
+from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
+import torch
 from wire import claimed
 
 from backend.contract.home import CannotStart, load
 from backend.contract.protocol import Fail
 from backend.contract.records import Rank, RunError
+from worker import follower
 from worker.ranks import nodes
 from worker.ranks.nodes import Announced, Followers, Leader, parts_of
 from worker.settings import Settings
@@ -19,7 +22,9 @@ FAIL = Fail(attempt=1, error=RunError(code="prompt_too_long", message="Shorten i
 
 
 def announced(*parts: tuple[int, int]) -> Announced:
-    return Announced(claim=claimed({}), store="/here#1", resume=None, shards=2, patience=60, parts=list(parts))
+    return Announced(
+        claim=claimed({"kind": "grpo"}), store="/here#1", resume=None, shards=2, patience=60, parts=list(parts)
+    )
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -43,6 +48,16 @@ def address() -> Iterator[str]:
         port = free.getsockname()[1]
         free.close()
         yield f"127.0.0.1:{port}"
+
+
+def test_an_upload_is_fetched_once_for_the_processes_of_a_node(tmp_path: Path) -> None:
+    settings, devices = load(Settings, home=tmp_path, node_rank=1, nodes=2, rendezvous="a:1"), [torch.device("cpu")] * 2
+    upload = Mock(return_value=b"rows")
+    with patch.multiple(follower, _place=never, run_ranks=DEFAULT, _upload=upload) as patched:
+        follower._train(Mock(), Mock(), 1, announced((0, 1), (1, 2)), settings, devices)
+        upload_content = patched["run_ranks"].call_args.kwargs["answers"]["upload_content"]
+        assert [upload_content(3), upload_content(3)] == [b"rows"] * 2
+        upload.assert_called_once_with(settings, 3)
 
 
 def test_processes_are_dealt_to_as_many_nodes_as_they_need() -> None:

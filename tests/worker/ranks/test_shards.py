@@ -1,9 +1,10 @@
 """What each process holds, and what it leaves on the disk for any number of others."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import create_autospec, patch
 
 import pytest
 import torch
@@ -15,11 +16,15 @@ from worker_models import tiny_policy
 
 from backend.contract.records import Progress
 from worker import attempt
+from worker.attempt import Attempt
 from worker.checkpoint import damage
 from worker.learner import Learner
 from worker.policy.policy import Policy
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import local
+from worker.reporter import Channels, Place
+from worker.rollout.engine import quiet
+from worker.uploads import Uploads
 
 HALVES = {"steps": 4, "checkpoint_every": 2, "eval_every": 0}
 FEW = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 24}
@@ -64,6 +69,19 @@ def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_
     for name, values in expected.items():
         assert torch.allclose(by_three[name], values, rtol=0, atol=1e-10), name
         assert torch.allclose(by_one[name], values, rtol=0, atol=1e-6), name  # two float64 may round to neighbours
+
+
+def test_all_processes_wait_in_rounds_for_a_bucket_that_is_away_longer_than_their_patience(tmp_path: Path) -> None:
+    policy, said, rooms = tiny_policy(reference=False), list[bool](), iter([False, False, True])
+    channels = Channels(quiet, quiet, lambda: "nothing", quiet, lambda: False)
+    place = Place(1, 1, tmp_path, "store", None, "CPU", {})
+    one = Attempt(place, channels, policy, torch.optim.AdamW(policy.parameters()), configured().budget)
+    one.reporter._uploads = create_autospec(Uploads, instance=True)
+    one.reporter._uploads.wait = lambda show, *, most, hurried: hurried() and next(rooms)  # type: ignore[method-assign]
+    one.advance(drawn=0, tokens=0, samples=0)
+    with patch.object(Ranks, "any", lambda self, mine: said.append(mine) or mine):
+        one._save()
+    assert said == [True, True, False]
 
 
 class Scale:
@@ -162,3 +180,24 @@ def test_each_of_four_processes_holds_a_quarter_and_what_it_computes_with(tmp_pa
         for phase, held in most.items():
             with_gradient = 2 if phase == "update" else 1
             assert held <= one_process / 4 + with_gradient * (layer + table), phase
+
+
+def shown_phases(ranks: Ranks, folder: Path) -> list[str]:
+    """The phase of each sign of life in a step of one group, which one of two processes samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shown: list[Progress] = []
+    config = configured(
+        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
+        sampling=FEW | {"prompts_per_step": 1},
+        algorithm={"kl": {"beta": 0.04}},
+    )
+    train(config, folder, Witness(), ranks=ranks, shown=shown)
+    return [one.phase for one in shown if one.phase is not None]
+
+
+@pytest.mark.slow
+def test_a_process_that_only_helps_the_others_gives_signs_of_life(tmp_path: Path) -> None:
+    sampled, helped = (Counter(phases) for phases in together(2, 2, tmp_path / "meeting", shown_phases, tmp_path))
+    assert helped["rollout"] > 8  # one for each pass of the other
+    assert helped["reference"] == sampled["reference"]
+    assert helped["update"] == sampled["update"]

@@ -3,6 +3,7 @@
 from queue import Queue
 
 from backend.contract.records import Progress, Rank
+from worker.ranks.board import ENDED
 from worker.ranks.status import Status
 from worker.ranks.waiting import WAITING, Waiting
 
@@ -34,6 +35,14 @@ def test_it_says_its_share_of_a_phase_and_how_long_it_works_in_a_step_once_there
             last = said.get(timeout=20)
     assert (last.step, last.phase, last.done, last.total) == (4, "rollout", 2, 8)
     assert (last.worked, last.step_seconds) == ({"rollout": 5.0, "update": 0.5}, 3.5)
+
+
+def test_its_last_word_is_that_it_has_ended() -> None:
+    said: Queue[Rank] = Queue()
+    with status(said) as one:
+        one.show(Progress(step=3, phase="checkpoint", done=0, total=1))
+    last = [said.get_nowait() for _ in range(said.qsize())][-1]
+    assert (last.step, last.phase, last.done, last.total) == (3, ENDED, None, None)
 
 
 def test_waits_add_up_and_what_is_computed_between_them_does_not_count() -> None:
