@@ -335,7 +335,7 @@ def test_an_attempt_that_ends_before_the_bucket_is_back_says_so_and_registers_no
         between_steps=lambda: None,
         shutting_down=lambda: True,
     )
-    place = Place(7, 1, here.folder, "store", None, "CPU", {}, shared=here)
+    place = Place(7, 1, here, "store", None, "CPU", {})
     with Reporter(place, channels, total_steps=20, elapsed=0.0) as reporter:
         reporter.checkpoint(20, lambda: saved(here))
     assert {progress.phase for progress in shown} == {"checkpoint"}
