@@ -76,9 +76,12 @@ class Store:
     def _download(self, bucket: Bucket, path: str, sha256: str | None, part: str, show: Show) -> None:
         """The files that the folder lacks. Raises Damaged, BucketTrouble."""
         folder, manifest = self.folder / path, bucket.manifest(path, sha256)
-        files = {name: one for name, one in json.loads(manifest)["files"].items() if name.startswith(part)}
-        lacking = [name for name, one in files.items() if not _is_as(folder / name, one)]
-        done, total = 0, sum(files[name]["size"] for name in lacking) // _MIB
+        try:
+            files = {name: one for name, one in json.loads(manifest)["files"].items() if name.startswith(part)}
+            lacking = [name for name, one in files.items() if not _is_as(folder / name, one)]
+            done, total = 0, sum(files[name]["size"] for name in lacking) // _MIB
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise Damaged(f"{MANIFEST} in the bucket is not a manifest") from None
         for name in lacking:
             file = folder / name
             if not file.resolve().is_relative_to(folder.resolve()):

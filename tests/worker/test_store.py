@@ -133,6 +133,15 @@ def test_a_manifest_leads_out_of_no_folder(here: Store, there: Store, bucket: Bu
     assert there.fetch(PATH, None) == "manifest.json names the file '../../outside'"
 
 
+@pytest.mark.parametrize("content", [b"torn {", b"[]", b"{}", b'{"files": {"model/config.json": 1}}'])
+def test_what_is_no_manifest_is_damage_also_if_nobody_knows_its_hash(
+    there: Store, bucket: Bucket, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    bucket.put(f"{PATH}/{MANIFEST}", tmp_path / MANIFEST)
+    assert there.fetch(PATH, None) == "manifest.json in the bucket is not a manifest"
+
+
 def test_a_bucket_that_is_away_is_waited_for_and_a_stop_ends_the_wait(here: Store, there: Store, s3: S3Server) -> None:
     one = uploaded(here)
     s3.stop()
