@@ -61,6 +61,7 @@ class Store:
             try:
                 with _alone(folder, show):  # one process of this machine fetches it for all
                     _patiently(lambda: self._download(bucket, path, sha256, part, show), show)
+                self.make_room()
             except Damaged as damaged:
                 return str(damaged)
         return wrong
