@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from s3_server import S3Server
 
 from backend.bucket import bucket as buckets
-from backend.bucket.bucket import MANIFEST, Bucket
+from backend.bucket.bucket import MANIFEST, Bucket, BucketTrouble
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker import store as stores
@@ -307,6 +307,25 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
         os.utime(folder, (0, 0))
     Store(here.folder, here.bucket).make_room()
     assert not list(here.folder.glob("run-7/*")), "what is in the bucket makes room"
+    uploads.leave()
+
+
+def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
+    upload, tries = Store.upload, iter(range(3))
+
+    def cut(store: Store, folder: Path, uploaded: set[str], on_bytes: Callable[[int], None]) -> None:
+        if next(tries, None) is not None:  # in the midst of the second file
+            uploaded.add("model/config.json")
+            on_bytes(2 + 200_000)
+            raise BucketTrouble("away", away=True)
+        upload(store, folder, uploaded, on_bytes)
+
+    monkeypatch.setattr(Store, "upload", cut)
+    uploads, one = Heard().uploads(here), saved(here)
+    uploads.add(1, one)
+    assert uploads.wait(lambda *_: None)
+    assert uploads._bytes == one.size_bytes == uploads._total
     uploads.leave()
 
 
