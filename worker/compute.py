@@ -15,7 +15,7 @@ from backend.contract.compute import Compute
 from backend.contract.config import TrainingConfig
 from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
-from backend.contract.home import CannotStart
+from backend.contract.home import CannotStart, make_private
 from backend.contract.protocol import (
     CheckpointRef,
     Claim,
@@ -229,6 +229,7 @@ def _received(settings: Settings, store: str, ranks: Ranks) -> Settings:
         )
         raise RunFailure("node_without_data", text)
     try:
+        make_private(settings.home)  # with a bucket it need not be there yet
         return settings.as_received()
     except CannotStart as error:
         raise RunFailure("node_settings", f"{socket.gethostname()}, a node of the Ray cluster: {error}") from error
