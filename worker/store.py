@@ -58,10 +58,10 @@ class Store:
             wrong = damage(folder, sha256, part=part)
             if wrong is None or tried == _TRIES:
                 break
+            self.make_room()  # not afterwards: a fetch may take longer than what the run fetched before it counts as in use
             try:
                 with _alone(folder, show):  # one process of this machine fetches it for all
                     _patiently(lambda: self._download(bucket, path, sha256, part, show), show)
-                self.make_room()
             except Damaged as damaged:
                 return str(damaged)
         return wrong

@@ -214,13 +214,23 @@ def test_copies_make_room_the_longest_unused_first_but_not_what_is_in_use_or_wai
     assert (store.folder / paths[0]).exists(), "somebody may be reading it"
 
 
-def test_what_is_fetched_takes_the_room_of_what_was_used_longest_ago(here: Store, there: Store) -> None:
-    one, other = uploaded(here), uploaded(here, "run-8/step-1-attempt-1")
-    there = Store(there.folder, there.bucket, most_bytes=400_000)
-    assert there.fetch(PATH, one.sha256) is None
-    os.utime(there.folder / PATH, (0, 0))
-    assert there.fetch("run-8/step-1-attempt-1", other.sha256) is None
-    assert [path.parent.name for path in there.folder.glob("run-*/step-*")] == ["run-8"]
+def test_what_is_fetched_takes_the_room_of_what_was_used_longest_ago_but_not_what_its_run_fetched_before(
+    here: Store, there: Store
+) -> None:
+    paths = [f"run-{run}/step-1-attempt-1" for run in (7, 8, 9)]
+    hashes = {path: uploaded(here, path).sha256 for path in paths}
+    there = Store(there.folder, there.bucket, most_bytes=200_000)
+    old, before, now = paths
+    assert there.fetch(old, hashes[old]) is None
+    os.utime(there.folder / old, (0, 0))
+    assert there.fetch(before, hashes[before]) is None
+    folder, long = there.folder / before, time.time() - 2000
+
+    def slow(phase: str, done: int, total: int) -> None:
+        os.utime(folder, (long, long))
+
+    assert there.fetch(now, hashes[now], show=slow) is None
+    assert sorted(path.parent.name for path in there.folder.glob("run-*/step-*")) == ["run-8", "run-9"]
 
 
 def test_a_checkpoint_is_fetched_once_for_all_processes_of_a_machine(here: Store, there: Store) -> None:
