@@ -249,7 +249,7 @@ async def _asking(url: str, count: int, seconds: float) -> list[tuple[float, flo
 
 
 def many_groups(folder: Path, sizes: list[int], steps: int, times: int) -> list[ManyGroups]:
-    """One database that grows by runs of so many steps of 64 × 8 completions."""
+    """One database that grows by runs of `steps` steps, each of 64 × 8 completions."""
     home, measured, made = folder / "home", [], 0
     services = open_services(Settings(home=home, lease_seconds=3600), Clock())
     large = replace(BUSY, role="large", steps=steps, groups=64, prompts=2_000, total_steps=steps)

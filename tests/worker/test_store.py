@@ -322,9 +322,10 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
 
 def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
-    upload, tries = Store.upload, iter(range(3))
+    upload, tries, counted = Store.upload, iter(range(3)), list[int]()
 
     def cut(store: Store, folder: Path, uploaded: set[str], on_bytes: Callable[[int], None]) -> None:
+        counted.append(uploads._bytes)
         if next(tries, None) is not None:  # in the midst of the second file
             uploaded.add("model/config.json")
             on_bytes(2 + 200_000)
@@ -335,6 +336,7 @@ def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch:
     uploads, one = Heard().uploads(here), saved(here)
     uploads.add(1, one)
     assert uploads.wait(lambda *_: None)
+    assert counted == [0, 2, 2, 2], "what is whole in the bucket"
     assert uploads._bytes == one.size_bytes == uploads._total
     uploads.leave()
 
