@@ -68,7 +68,7 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under ten minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
-test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; under half an hour)
+test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; a quarter of an hour)
 	$(BIN)/python -m pytest -m slurm -s --durations 10
 
 test-deploy: $(VENV)/.test ## Read the files of deploy/ as their launchers do (a minute; installs 770 MB into .launchers, or LAUNCHERS=folder)

@@ -170,7 +170,7 @@ def _asked_of_runs(client: Client, size: int, times: int) -> dict[str, float]:
         "50 runs in the middle": lambda _: client.runs(limit=50, cursor=str(size // 2)),
         "runs by a word in their name": lambda number: client.runs(search=f"run {number}"),
         "finished runs with a tag": lambda _: client.runs(status="finished", tag="tag-4"),
-        "a claim that finds nothing": lambda _: client.claim(p.ClaimRequest(worker=WORKER)),
+        "a claim that finds nothing": lambda _: client.ask(p.ClaimRequest(worker=WORKER)).claim,
     }
     return {name: p95_of(timed(times, request)) for name, request in requests.items()}
 
@@ -180,7 +180,7 @@ def costs(home: Path, times: int) -> list[Cost]:
     with backend_on(home, LEASE_SECONDS="3600") as backend:
         client = backend.client
         run = client.create_run(config(BUSY))
-        claim = client.claim(p.ClaimRequest(worker=WORKER))
+        claim = client.ask(p.ClaimRequest(worker=WORKER)).claim
         assert claim is not None
         reporter = Reporter(BUSY, claim.attempt)
         reports = [report for step in range(times) for report in reporter.step(step)]
@@ -188,7 +188,7 @@ def costs(home: Path, times: int) -> list[Cost]:
         kinds: dict[str, tuple[int, Callable[[int], object]]] = {
             "a claim that finds nothing": (
                 times,
-                lambda number: client.claim(p.ClaimRequest(worker=_worker(number % 50))),
+                lambda number: client.ask(p.ClaimRequest(worker=_worker(number % 50))).claim,
             ),
             "a heartbeat": (times, lambda number: client.heartbeat(run.id, _beat(claim.attempt, number))),
             "a report of 16 × 8 completions": (len(reports), lambda number: client.report(run.id, reports[number])),
@@ -249,7 +249,7 @@ async def _asking(url: str, count: int, seconds: float) -> list[tuple[float, flo
 
 
 def many_groups(folder: Path, sizes: list[int], steps: int, times: int) -> list[ManyGroups]:
-    """One database that grows by runs of the given number of steps of 64 × 8 completions."""
+    """One database that grows by runs of `steps` steps, each of 64 × 8 completions."""
     home, measured, made = folder / "home", [], 0
     services = open_services(Settings(home=home, lease_seconds=3600), Clock())
     large = replace(BUSY, role="large", steps=steps, groups=64, prompts=2_000, total_steps=steps)

@@ -53,7 +53,7 @@ class Actor:
 
     def claim(self, *kinds: str) -> p.Claim | None:
         request = p.ClaimRequest.model_validate({"worker": self.info, "kinds": list(kinds or ("grpo", "sample"))})
-        claim = self.client.claim(request)
+        claim = self.client.ask(request).claim
         if claim is not None:
             self.run_id, self.attempt, self.seq = claim.run_id, claim.attempt, 0
         return claim

@@ -34,7 +34,7 @@ def queue(client: Client, name: str = "recorded", **overrides: Json) -> int:
 
 def claim(client: Client, run_id: int, *, worker: p.WorkerInfo = WORKER) -> p.Claim:
     """Claim and start the run; of the runs that `worker` can take only it may be waiting, and no other worker may take it."""
-    claimed = client.claim(p.ClaimRequest(worker=worker))
+    claimed = client.ask(p.ClaimRequest(worker=worker)).claim
     assert claimed is not None
     assert claimed.run_id == run_id
     client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
@@ -48,7 +48,7 @@ def scored_by_files(client: Client, texts: Sequence[str], **overrides: Json) -> 
     file = RewardFile(name="right.py", functions=[OwnReward(function="right.py:reward")])
     offering = WORKER.model_copy(update={"reward_files": [file]})
     for text in texts:
-        claimed = client.claim(p.ClaimRequest(worker=offering))
+        claimed = client.ask(p.ClaimRequest(worker=offering)).claim
         assert claimed is not None
         files = [RewardText(name="right.py", sha256=hashlib.sha256(text.encode()).hexdigest(), text=text)]
         start = p.Start(attempt=claimed.attempt, from_step=0, device="cpu", reward_texts=files)

@@ -83,13 +83,13 @@ class Attempt:
 
     def _warn_if_short(self, each: int) -> None:
         """Warn in the run's log if the free space holds fewer checkpoints of `each` bytes than are still to be kept at once."""
-        left = max(1, self._budget.steps - self._saved_step)
-        most = 1 if self._place.shared else self._budget.keep.most(left, self._budget.checkpoint_every)
-        free = shutil.disk_usage(self._place.store.parent).free
+        store, left = self._place.store, max(1, self._budget.steps - self._saved_step)
+        most = 1 if store.bucket else self._budget.keep.most(left, self._budget.checkpoint_every)
+        free = shutil.disk_usage(store.folder.parent).free
         if most * each > free:
             self.reporter.log(
                 "warning",
-                f"{free / GIB:.2f} GiB are free at {self._place.store}, and up to {most:,} checkpoints of {each / GIB:.2f} GiB "
+                f"{free / GIB:.2f} GiB are free at {store.folder}, and up to {most:,} checkpoints of {each / GIB:.2f} GiB "
                 "are to be saved there: free some space, or keep fewer (budget.keep) in the next run",
             )
 

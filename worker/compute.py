@@ -14,7 +14,7 @@ from backend.contract.compute import Compute
 from backend.contract.config import TrainingConfig
 from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
-from backend.contract.home import CannotStart
+from backend.contract.home import CannotStart, make_private
 from backend.contract.protocol import (
     CheckpointRef,
     Claim,
@@ -60,14 +60,13 @@ def place_of(worker: Worker, claim: Claim) -> Place:
     return Place(
         run_id=claim.run_id,
         attempt=claim.attempt,
-        store=store.folder,
+        store=store,
         store_name=worker.info.store,
         resume=resume,
         device_name=worker.info.device,
         versions=worker.info.versions,
         model_commit=claim.model_commit,
         remarks=remarks,
-        shared=None if store.bucket is None else store,
     )
 
 
@@ -118,14 +117,14 @@ def compute_in_ranks(
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
     if asked.processes > 1:
         board.begin(asked.processes)
-    folder = store_name(place.store)  # which all processes write to, also where a bucket lies behind it
+    folder = store_name(place.store.folder)  # which all processes write to, also where a bucket lies behind it
     info = worker.info.model_copy(update={"store": folder})
     # Longer than the watch waits: it says why.
     patience = timedelta(seconds=60 + max(settings.loading_seconds, settings.silence_seconds))
     devices = worker.devices[: asked.processes]
     on_nodes: AbstractContextManager[Part | None] = nullcontext(None)
     if worker.followers is not None and asked.processes > len(devices):
-        resume = None if place.resume is None else str(place.resume.relative_to(place.store))
+        resume = None if place.resume is None else str(place.resume.relative_to(place.store.folder))
         on_nodes = worker.followers.run(
             Announced(
                 claim=claim,
@@ -229,6 +228,7 @@ def _received(settings: Settings, store: str, ranks: Ranks) -> Settings:
         )
         raise RunFailure("node_without_data", text)
     try:
+        make_private(settings.home)  # with a bucket it need not be there yet
         return settings.as_received()
     except CannotStart as error:
         raise RunFailure("node_settings", f"{socket.gethostname()}, a node of the Ray cluster: {error}") from error
@@ -353,7 +353,8 @@ def _checkpoint_to_resume(store: Store, claim: Claim, show: Show = quiet) -> tup
 
 def _have_here(claim: Claim, place: Place, show: Show) -> None:
     """Have the checkpoint that the worker chose on this machine, too, which may be another one. Raises RunFailure."""
-    if (store := place.shared) is None or claim.resume is None:
+    store = place.store
+    if store.bucket is None or claim.resume is None:
         return
     for one in [claim.resume, *claim.earlier]:
         if store.folder / one.path != place.resume or store.has(one.path):

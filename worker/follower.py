@@ -138,13 +138,12 @@ def _place(settings: Settings, announced: Announced, device: str) -> Place:
     return Place(
         run_id=claim.run_id,
         attempt=claim.attempt,
-        store=store.folder,
+        store=store,
         store_name=announced.store,
         resume=None if announced.resume is None else store.folder / announced.resume,
         device_name=device,
         versions=versions(),
         model_commit=claim.model_commit,
-        shared=None if store.bucket is None else store,
     )
 
 

@@ -73,7 +73,7 @@ class Place:
 
     run_id: int
     attempt: int
-    store: Path
+    store: Store
     store_name: str
     resume: Path | None  # a whole checkpoint of this run
     device_name: str
@@ -81,12 +81,11 @@ class Place:
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
     reward_texts: Sequence[RewardText] = ()  # the files of a person's own that score
-    shared: Store | None = None  # the store, if there is a bucket behind its folder
 
     @property
     def folder(self) -> Path:
         """Where the run keeps what it leaves."""
-        return self.store / f"run-{self.run_id}"
+        return self.store.folder / f"run-{self.run_id}"
 
     def checkpoint(self, step: int) -> Path:
         """Where checkpoint `step` of this attempt lies."""
@@ -187,8 +186,8 @@ class Reporter:
 
     def __enter__(self) -> "Reporter":
         self._background.__enter__()
-        if self._place.shared is not None:
-            self._uploads = Uploads(self._place.shared, self._register, self.log)
+        if self._place.store.bucket is not None:
+            self._uploads = Uploads(self._place.store, self._register, self.log)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -277,7 +276,7 @@ class Reporter:
             attempt=place.attempt,
             step=step,
             store=place.store_name,
-            path=str(saved.folder.relative_to(place.store)),
+            path=str(saved.folder.relative_to(place.store.folder)),
             sha256=saved.sha256,
             size_bytes=saved.size_bytes,
         )

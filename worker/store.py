@@ -58,6 +58,7 @@ class Store:
             wrong = damage(folder, sha256, part=part)
             if wrong is None or tried == _TRIES:
                 break
+            self.make_room()  # not afterwards: a fetch may take longer than what the run fetched before it counts as in use
             try:
                 with _alone(folder, show):  # one process of this machine fetches it for all
                     _patiently(lambda: self._download(bucket, path, sha256, part, show), show)
@@ -76,9 +77,12 @@ class Store:
     def _download(self, bucket: Bucket, path: str, sha256: str | None, part: str, show: Show) -> None:
         """The files that the folder lacks. Raises Damaged, BucketTrouble."""
         folder, manifest = self.folder / path, bucket.manifest(path, sha256)
-        files = {name: one for name, one in json.loads(manifest)["files"].items() if name.startswith(part)}
-        lacking = [name for name, one in files.items() if not _is_as(folder / name, one)]
-        done, total = 0, sum(files[name]["size"] for name in lacking) // _MIB
+        try:
+            files = {name: one for name, one in json.loads(manifest)["files"].items() if name.startswith(part)}
+            lacking = [name for name, one in files.items() if not _is_as(folder / name, one)]
+            done, total = 0, sum(files[name]["size"] for name in lacking) // _MIB
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise Damaged(f"{MANIFEST} in the bucket is not a manifest") from None
         for name in lacking:
             file = folder / name
             if not file.resolve().is_relative_to(folder.resolve()):
@@ -98,15 +102,14 @@ class Store:
 
     def upload(self, folder: Path, uploaded: set[str], on_bytes: Callable[[int], None]) -> None:
         """Put a whole checkpoint into the bucket, except what was `uploaded` before, its manifest last. Raises BucketTrouble."""
-        if self.bucket is None:
-            return
+        assert self.bucket is not None  # noqa: S101 — without one nothing is uploaded
         for name in [*json.loads((folder / MANIFEST).read_bytes())["files"], MANIFEST]:
             if name not in uploaded:
                 self.bucket.put(f"{folder.relative_to(self.folder)}/{name}", folder / name, on_bytes)
                 uploaded.add(name)
 
     def share(self, file: Path, show: Show) -> None:
-        """Put a file into the bucket that lies beside a run's checkpoints."""
+        """Put a file into the bucket, if there is one, that lies beside a run's checkpoints."""
         if (bucket := self.bucket) is not None:
             _patiently(lambda: bucket.put(str(file.relative_to(self.folder)), file), show)
 
@@ -125,39 +128,28 @@ class Store:
         What the bucket does not remove now is looked for again beside the next one.
         """
         remove_checkpoints(self.folder / f"run-{run_id}", kept, upto=upto)
-        for path, number, _ in self._in_bucket(run_id):
-            if number <= upto and path not in kept:
-                self._remove(path)
+        self._remove(run_id, lambda path, number, _: number <= upto and path not in kept)
 
     def remove_unfinished(self, run_id: int, *, before: int) -> None:
         """Remove what a run's attempts before this one were writing, or uploading, when they ended."""
         remove_unfinished(self.folder / f"run-{run_id}", before=before)
-        for path, (attempt, _), whole in self._in_bucket(run_id):
-            if attempt < before and not whole:
-                self._remove(path)
+        self._remove(run_id, lambda _, number, whole: number[0] < before and not whole)
 
-    def _in_bucket(self, run_id: int) -> list[tuple[str, tuple[int, int], bool]]:
-        """What the bucket has of a run's checkpoints: the path, the attempt and the step, and whether it has a manifest."""
-        try:
-            keys = self.bucket.keys(f"run-{run_id}") if self.bucket is not None else []
-        except BucketTrouble as trouble:
-            log.warning("run %s: what is to be removed stays for now: %s", run_id, trouble)
-            return []
-        paths = sorted({"/".join(key.split("/")[:2]) for key in keys})
-        named = ((path, NAME.fullmatch(path.partition("/")[2])) for path in paths)
-        return [(path, (int(m[2]), int(m[1])), f"{path}/{MANIFEST}" in keys) for path, m in named if m]
-
-    def _remove(self, path: str) -> None:
-        try:
-            if self.bucket is not None:
-                self.bucket.remove(path)
-        except BucketTrouble as trouble:
-            log.warning("%s stays for now: %s", path, trouble)
-
-    def make_room(self) -> None:
-        """Remove what was used longest ago from the folder, until it holds no more than it may. What waits to be uploaded stays."""
+    def _remove(self, run_id: int, goes: Callable[[str, tuple[int, int], bool], bool]) -> None:
+        """Remove from the bucket what `goes` of a run's checkpoints, by the path, the attempt and the step, and whether there is a manifest."""
         if self.bucket is None:
             return
+        try:
+            keys = self.bucket.keys(f"run-{run_id}")
+            for path in sorted({"/".join(key.split("/")[:2]) for key in keys}):
+                named = NAME.fullmatch(path.partition("/")[2])
+                if named and goes(path, (int(named[2]), int(named[1])), f"{path}/{MANIFEST}" in keys):
+                    self.bucket.remove(path)
+        except BucketTrouble as trouble:
+            log.warning("run %s: what is to be removed stays for now: %s", run_id, trouble)
+
+    def make_room(self) -> None:
+        """Remove the copies that were used longest ago, until there are no more than may be. What waits to be uploaded stays."""
         found = sorted(filter(None, map(_use_and_size, self.folder.glob("run-*/step-*"))))
         over = sum(size for _, size, _ in found) - self.most_bytes
         for used, size, folder in found:

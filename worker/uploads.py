@@ -100,7 +100,7 @@ class Uploads:
 
     def _upload(self, step: int, saved: Saved) -> bool:
         """Whether it is in the bucket, and registered."""
-        uploaded: set[str] = set()
+        uploaded, before = set[str](), self._bytes
         said = False
         for pause in pauses():
             try:
@@ -110,6 +110,7 @@ class Uploads:
                 return False
             except BucketTrouble as trouble:
                 log.warning("%s; trying again", trouble)
+                self._bytes = before + sum((saved.folder / name).stat().st_size for name in uploaded)
                 if not said:
                     text = f"checkpoint {step} is not in the bucket yet, and nothing is lost: it is tried again ({trouble})"
                     self._say("warning", text)
@@ -118,6 +119,7 @@ class Uploads:
                     return False
         if said:
             self._say("info", f"checkpoint {step} is in the bucket now")
+        self._bytes = before + saved.size_bytes  # the total does not count manifests
         self._registered(step, saved)
         self._store.make_room()
         return True

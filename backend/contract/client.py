@@ -388,10 +388,6 @@ class Client:
 
     # ---- the worker's side
 
-    def claim(self, request: p.ClaimRequest) -> p.Claim | None:
-        """Ask for a run; None when nothing waits."""
-        return self.ask(request).claim
-
     def ask(self, request: p.ClaimRequest) -> p.ClaimReply:
         """Ask for a run; where nothing waits, the reply says when to ask again."""
         key = self._unanswered.setdefault(request.worker.name, secrets.token_hex(16))

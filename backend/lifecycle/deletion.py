@@ -79,7 +79,7 @@ class Remover:
             # the files first: they are most of a run, and they go also where the database finds no room for its own work
             traces.remove(self._services.settings.home, run_id)
             files.remove(self._services.settings.home, run_id)
-            if not self._removed_from_bucket(run_id, found.store):
+            if not self._removed_from_bucket(run_id, found.store or ""):
                 return 0.0
             self._run_id, self._rows = run_id, dict.fromkeys(PARTS, FIRST_ROWS)
         with self._services.database.write() as tx:
@@ -94,14 +94,14 @@ class Remover:
             self._rows[part] = max(FIRST_ROWS, self._rows[part] * min(2.0, SLICE_SECONDS / took))
         return took
 
-    def _removed_from_bucket(self, run_id: int, lies_in: str | None) -> bool:
-        """Whether nothing of a run lies in the bucket any more. As long as it does, the run's rows stay, and say that it is to be removed."""
+    def _removed_from_bucket(self, run_id: int, lies_in: str) -> bool:
+        """Whether the run's rows may go: as long as something of it may lie in the bucket they stay, and say that it is to be removed.
+
+        A run with checkpoints elsewhere does not wait for that: no more than an upload that a kill cut short can be there.
+        """
         bucket = self._services.bucket
-        if (
-            lies_in is not None
-            and lies_in.startswith("s3://")
-            and (bucket is None or bucket.address != store_address(lies_in))
-        ):
+        elsewhere = bool(lies_in) and (bucket is None or bucket.address != store_address(lies_in))
+        if elsewhere and lies_in.startswith("s3://"):
             log.warning(
                 "its checkpoints stay in %s/run-%d, which GROUPSCOPE_CHECKPOINTS does not name", lies_in, run_id
             )
@@ -110,7 +110,10 @@ class Remover:
         try:
             bucket.remove(f"run-{run_id}")
         except BucketTrouble as trouble:
-            log.warning("its checkpoints are still in the bucket, which is asked again: %s", trouble)
+            if elsewhere:
+                log.warning("the bucket was not searched for what a killed upload may have left there: %s", trouble)
+                return True
+            log.warning("what it has in the bucket is still there, and is asked for again: %s", trouble)
             self._not_before[run_id] = time.monotonic() + BUCKET_AGAIN_SECONDS
             return False
         self._not_before.pop(run_id, None)

@@ -36,6 +36,7 @@ from worker.rewards.scoring import RewardScorer
 from worker.rollout.engine import Engine
 from worker.rollout.engines import load_engine
 from worker.settings import Settings
+from worker.store import Store
 from worker.tasks.items import Item, Items, draw
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -122,7 +123,7 @@ def main() -> None:
     items = load_items(config.task, fetch_upload=lambda _: job.rows.encode())
     engine = load_engine(config.sampling.engine, policy, Settings())
     gate = Gate(pipe, policy, engine, folder / "spool.jsonl")
-    place = Place(1, 1, folder, "benchmark", None, str(device), {})
+    place = Place(1, 1, Store(folder), "benchmark", None, str(device), {})
     channels = Channels(
         send=gate.send,
         show=lambda progress: None,

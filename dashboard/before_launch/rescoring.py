@@ -50,7 +50,8 @@ def _look(draft: Draft, sample: Run) -> None:
         request.score_again(draft, sample)
         draw_again()
     elif changed(now, scored):
-        if _is_wanted(names):
+        st.caption(f"{plain(' or '.join(names))} changed since these completions were scored.")
+        if st.button("Score again", icon=":material/refresh:", key="score-by-files-of-now"):
             request.score_again(draft, sample)
             draw_again()
     else:
@@ -62,12 +63,6 @@ def _is_due(draft: Draft, scored: Mapping[str, str], now: Files) -> bool:
     """Whether a file was saved since the sample was asked for or opened, and is another than what scored it."""
     is_new = not now <= (draft.sample_files or frozenset())
     return is_new and (not scored or changed(now, scored))  # nothing scored it if it failed before
-
-
-def _is_wanted(names: Sequence[str]) -> bool:
-    """Whether somebody wants an earlier sample to be scored by the files of now."""
-    st.caption(f"{plain(' or '.join(names))} changed since these completions were scored.")
-    return st.button("Score again", icon=":material/refresh:", key="score-by-files-of-now")
 
 
 def changed(now: Files, scored: Mapping[str, str]) -> bool:

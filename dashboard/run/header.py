@@ -66,7 +66,21 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         st.markdown(look(run).markdown)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             _draw_commands(run, live)  # they come and go with the state; the links after them keep their places
-        _draw_links(run)
+        draw_downloads(run)
+        if run.kind != "sample":
+            clone, sweep = (
+                "The form, filled in from this run.",
+                "Several runs that begin with this one's configuration.",
+            )
+            link("new-run", "Clone", icon=":material/content_copy:", help=clone, clone=run.id)
+            link(
+                "sweep",
+                "Sweep",
+                icon=":material/stacked_line_chart:",
+                help=sweep,
+                base=f"run:{run.id}",
+                vary="Settings",
+            )
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run, run.error)
@@ -89,16 +103,12 @@ def _draw_commands(run: Run, live: bool) -> None:
         if change.status == "queued" and verb == "pause":
             continue  # what waits is cancelled or moved, in the list of runs
         shown = change.requested if change.requested == "stop_at_once" else verb
-        label, icon, help = _again(run) if verb == "retry" else _COMMANDS[shown]
+        label, icon, help = _COMMANDS.get(shown) or (*AGAIN[run.status], f"Queues the run again. {_begins(run)}")
         pressed = st.button(label, icon=icon, help=help, key=f"command-{shown}")
         if pressed and carried_out(partial(client().command, run.id, verb)):
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
-
-
-def _again(run: Run) -> tuple[str, str, str]:
-    return *AGAIN[run.status], f"Queues the run again. {_begins(run)}"
 
 
 def _begins(run: Run) -> str:
@@ -110,14 +120,6 @@ def _begins(run: Run) -> str:
     step, done = max(saved), run.progress.step
     again = f"; what it did after that, up to step {count(done)}, is done again" if step < done else ""
     return f"It goes on from its last checkpoint, after step {count(step)}{again}."
-
-
-def _draw_links(run: Run) -> None:
-    draw_downloads(run)
-    if run.kind != "sample":
-        clone, sweep = "The form, filled in from this run.", "Several runs that begin with this one's configuration."
-        link("new-run", "Clone", icon=":material/content_copy:", help=clone, clone=run.id)
-        link("sweep", "Sweep", icon=":material/stacked_line_chart:", help=sweep, base=f"run:{run.id}", vary="Settings")
 
 
 def _origin(run: Run) -> None:

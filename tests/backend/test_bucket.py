@@ -151,6 +151,24 @@ def test_a_backend_whose_settings_do_not_name_the_bucket_says_so(
     assert caught.value.status == 409
 
 
+def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewhere(
+    start_backend: Callable[..., Backend], bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = start_backend(checkpoints=bucket.address)
+    there = saved(backend, bucket, tmp_path)
+    backend.client.create_run(GRPO)
+    here = Actor(backend.client, store="/a/home#cd34").begin()
+    here.report(0)
+    here.save(1)
+    here.finish()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    buckets._s3.cache_clear()
+    backend.client.delete_run(here.run_id)
+    backend.client.delete_run(there.run_id)
+    wait_until(lambda: len(backend.client.deletions()) == 1, "one of them is removed")
+    assert [one.run_id for one in backend.client.deletions()] == [there.run_id]
+
+
 def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
     start_backend: Callable[..., Backend],
     bucket: Bucket,

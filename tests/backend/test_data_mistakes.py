@@ -92,7 +92,7 @@ def needing(backend: Backend, *names: str, **task: object) -> list[str]:
     """The warnings at a function of which these parameters have no default."""
     function = OwnReward(function="right.py:reward", needs=list(names))
     file = RewardFile(name="right.py", functions=[function])
-    backend.client.claim(ClaimRequest(worker=WorkerInfo(name="one", device="CPU", store="/s", reward_files=[file])))
+    backend.client.ask(ClaimRequest(worker=WorkerInfo(name="one", device="CPU", store="/s", reward_files=[file])))
     right = {"kind": "python", "name": "right", "weight": 1.0, "function": "right.py:reward"}
     config = {**reading(backend, **task), "rewards": {"functions": [right]}}
     messages = backend.client.preflight(config).messages

@@ -23,7 +23,7 @@ def resumed(backend: Backend) -> int:
     """Two attempts: the second goes on from step 3 of the first one's five, and evaluates again there."""
     run_id = recorded.queue(backend.client, name="schön <b>")
     for attempt, steps in enumerate([range(5), range(3, 9)]):
-        claim = backend.client.claim(recorded.p.ClaimRequest(worker=recorded.WORKER))
+        claim = backend.client.ask(recorded.p.ClaimRequest(worker=recorded.WORKER)).claim
         assert claim is not None
         start = recorded.p.Start(attempt=claim.attempt, from_step=steps[0], device="cpu")
         backend.client.start(run_id, start)

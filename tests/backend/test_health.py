@@ -279,7 +279,7 @@ def test_a_silent_worker_is_told_and_a_lost_one_remembered(backend: Backend) -> 
     backend.clock.now += 20
     assert only_warning(backend.client.health(run_id)).title == "The worker is gone"
 
-    again = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    again = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert again is not None
     backend.client.start(run_id, p.Start(attempt=again.attempt, from_step=4, device="cpu"))
     hint = only_warning(backend.client.health(run_id))
@@ -339,7 +339,7 @@ def test_a_resumed_run_is_judged_by_its_live_steps_alone(backend: Backend) -> No
     run_id, _ = record(backend.client, 30, lambda step: {"completions/clipped_ratio": 0.9 if step >= 10 else 0.0})
     assert only_warning(backend.client.health(run_id)).code == "truncation"
     backend.clock.now += 60
-    again = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    again = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert again is not None
     backend.client.start(run_id, p.Start(attempt=again.attempt, from_step=10, device="cpu"))
     assert "truncation" not in [hint.code for hint in backend.client.health(run_id).items]

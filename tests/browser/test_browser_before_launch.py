@@ -87,7 +87,7 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
         name=f"hostile {IMAGE}",
     )
     info = p.WorkerInfo(name="hostile sampler", device="cpu", store="recorded", reward_functions=[PYTHON["function"]])
-    claim = stack.client.claim(p.ClaimRequest(worker=info, kinds=["sample"]))
+    claim = stack.client.ask(p.ClaimRequest(worker=info, kinds=["sample"])).claim
     assert claim is not None
     assert claim.run_id == sample.id
     stack.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))

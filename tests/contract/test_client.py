@@ -71,7 +71,6 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "workers": lambda c: c.workers(),
     "worker_use": lambda c: c.worker_use(),
     "ask": lambda c: c.ask(p.ClaimRequest(worker=WORKER)),
-    "claim": lambda c: c.claim(p.ClaimRequest(worker=WORKER)),
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
     "report": lambda c: c.report(1, p.Report(attempt=1, seq=0)),

@@ -22,6 +22,7 @@ from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.sampler import NativeEngine
+from worker.store import Store
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
@@ -61,7 +62,7 @@ def logged(config: GrpoConfig, store: Path, uploaded: bytes = b"") -> set[str]:
     device = torch.device("cpu")
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     policy = load_policy(Model(), source, device, reference=True)
-    place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
+    place = Place(1, 1, Store(store), "store", resume=None, device_name="cpu", versions={})
     channels = Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False)
     with RewardScorer(config.rewards) as scorer:
         Trainer(
@@ -86,7 +87,7 @@ def logged_on_pairs(config: RewardModelConfig | DpoConfig, store: Path) -> set[s
 
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     means = Means(source, torch.device("cpu"), lambda _: b"", RewardScorer)
-    place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
+    place = Place(1, 1, Store(store), "store", resume=None, device_name="cpu", versions={})
     train_on_pairs(config, means, place, Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False))
     return names
 

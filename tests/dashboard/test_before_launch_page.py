@@ -42,7 +42,7 @@ def asked(open_page: OpenPage, backend: Backend, **query: object) -> tuple[AppTe
 
 
 def claimed(backend: Backend, sample: Run) -> p.Claim:
-    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"]))
+    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
     assert claim is not None
     assert claim.run_id == sample.id
     backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
@@ -112,7 +112,7 @@ def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page:
 
 
 def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: OpenPage, backend: Backend) -> None:
-    assert backend.client.claim(p.ClaimRequest(worker=recorded.WORKER)) is None
+    assert backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim is None
     judged: Json = {"kind": "judge", "name": "judge", "endpoint": "our-judge"}
     sample = backend.client.create_run(
         {"kind": "sample", "task": {"kind": "arithmetic"}, "rewards": {"functions": [judged]}}

@@ -52,7 +52,7 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(
     assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
     run_id = backend.client.group(groups[0]).run_id
     backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
-    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claimed is not None
     backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     taken_back = open_page("group", id=groups[1])

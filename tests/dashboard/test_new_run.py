@@ -208,7 +208,7 @@ def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(
 
 
 def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
-    backend.client.claim(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU", store="/s")))
+    backend.client.ask(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU", store="/s")))
     at = open_page("new-run")
     engine = at.selectbox(key=key(at, "sampling.engine"))
     assert (engine.label, engine.value, engine.options) == ("Engine", "native", ["native", "transformers", "vllm"])
@@ -222,7 +222,7 @@ def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page
 
 
 def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend: Backend) -> None:
-    backend.client.claim(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")))
+    backend.client.ask(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")))
     at = open_page("new-run")
     [time] = [one.value for one in at.markdown if one.value.startswith(":gray[Time]")]
     assert " for 100 steps" in time

@@ -32,7 +32,7 @@ PATH = "rewards.functions.0"
 
 def connect(backend: Backend, *files: RewardFile) -> None:
     info = WorkerInfo(name="one", device="CPU", store="/s", reward_files=list(files))
-    backend.client.claim(ClaimRequest(worker=info))
+    backend.client.ask(ClaimRequest(worker=info))
     st.cache_data.clear()
 
 

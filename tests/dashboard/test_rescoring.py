@@ -143,11 +143,11 @@ def test_a_file_that_no_reward_names_is_not_watched() -> None:
 
 def tell(backend: Backend, worker: p.WorkerInfo) -> None:
     """What the worker asks for work with; there is none."""
-    assert backend.client.claim(p.ClaimRequest(worker=worker, kinds=["sample"])) is None
+    assert backend.client.ask(p.ClaimRequest(worker=worker, kinds=["sample"])).claim is None
 
 
 def claimed(backend: Backend, sample_id: int, text: str) -> p.Claim:
-    claim = backend.client.claim(p.ClaimRequest(worker=with_file(text), kinds=["sample"]))
+    claim = backend.client.ask(p.ClaimRequest(worker=with_file(text), kinds=["sample"])).claim
     assert claim is not None
     assert claim.run_id == sample_id
     scored_by = [RewardText(name="own.py", sha256=digest(text), text=text)]
@@ -262,7 +262,7 @@ def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
     at, first = sampled
     tell(backend, with_file("b"))
     second = rescoring(backend, drawn(at), first)
-    claim = backend.client.claim(p.ClaimRequest(worker=with_file("b"), kinds=["sample"]))
+    claim = backend.client.ask(p.ClaimRequest(worker=with_file("b"), kinds=["sample"])).claim
     assert claim is not None
     error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
     backend.client.fail(second, p.Fail(attempt=claim.attempt, error=error))
@@ -283,7 +283,7 @@ def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_chan
     at.run()
     next(button for button in at.button if button.label == "Sample before launch").click().run()
     first = draft_of(at).sample_id
-    claim = backend.client.claim(p.ClaimRequest(worker=with_file("a"), kinds=["sample"]))
+    claim = backend.client.ask(p.ClaimRequest(worker=with_file("a"), kinds=["sample"])).claim
     assert claim is not None
     error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
     backend.client.fail(claim.run_id, p.Fail(attempt=claim.attempt, error=error))

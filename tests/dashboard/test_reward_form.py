@@ -28,7 +28,7 @@ def offered(at: AppTest, path: str) -> list[str]:
 
 def connect(backend: Backend) -> None:
     info = WorkerInfo(name="one", device="CPU", store="/s", judges=["strict"], reward_functions=["a:b", "my:polite"])
-    backend.client.claim(ClaimRequest(worker=info))
+    backend.client.ask(ClaimRequest(worker=info))
 
 
 @pytest.mark.slow

@@ -50,9 +50,9 @@ def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backen
 
     backend.client.command(saved, "stop")
     backend.client.finish(saved, p.Finish(attempt=1, outcome="stopped"))
-    claimed = backend.client.claim(
+    claimed = backend.client.ask(
         p.ClaimRequest(worker=p.WorkerInfo(name="other", device="cpu", store="recorded"), kinds=["sample"])
-    )
+    ).claim
     assert claimed is not None
     backend.client.start(sample_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     group = recorded.group_of(0, [1.0, 0.1])

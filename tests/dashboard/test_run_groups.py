@@ -85,7 +85,7 @@ def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(ope
     steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
     run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
     worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
-    claimed = backend.client.claim(p.ClaimRequest(worker=worker))
+    claimed = backend.client.ask(p.ClaimRequest(worker=worker)).claim
     assert claimed is not None
     backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     groups = [recorded.group_of(0, [1.0, 1.0])]
@@ -186,7 +186,7 @@ def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backe
     backend.client.command(trained, "pause")
     backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
     backend.client.command(trained, "resume")
-    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claimed is not None
     backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
     recorded.report(backend.client, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
@@ -201,7 +201,7 @@ def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_ta
     backend.client.command(trained, "pause")
     backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
     backend.client.command(trained, "resume")
-    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claimed is not None
     at.run()
     assert at.select_slider[0].options == ["0", "1", "2"]

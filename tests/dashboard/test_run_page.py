@@ -125,7 +125,7 @@ def test_a_queued_run_that_no_worker_can_take_says_why_it_waits(
 ) -> None:
     own: Json = {"kind": "python", "name": "right", "function": "right.py:reward"}
     run_id = recorded.queue(backend.client, rewards={"functions": [own]})
-    assert worker is None or backend.client.claim(p.ClaimRequest(worker=worker)) is None
+    assert worker is None or backend.client.ask(p.ClaimRequest(worker=worker)).claim is None
     at = open_page("run", id=run_id)
     assert [str(one.value).replace("\\", "") for one in at.warning] == [why]
     assert figures(at)["Queue"] == "waiting"
@@ -136,7 +136,7 @@ def test_a_queued_run_that_no_worker_can_take_says_why_it_waits(
 def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_place_of_empty_charts(
     open_page: Open, backend: Backend
 ) -> None:
-    assert backend.client.claim(p.ClaimRequest(worker=recorded.WORKER)) is None  # one is connected
+    assert backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim is None  # one is connected
     run_id = recorded.queue(backend.client)
     at = open_page("run", id=run_id)
     assert charts(at) == 0
@@ -272,7 +272,7 @@ def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend:
 
 def test_a_model_of_the_hub_is_shown_with_its_commit(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client, model={"source": "owner/name_x@main"})
-    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claim is not None
     start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", model_commit="0123456789" * 4)
     backend.client.start(run_id, start)

@@ -37,7 +37,7 @@ def recorded(backend: Backend, kind: str) -> int:
     models: dict[str, type[RewardModelConfig] | type[DpoConfig]] = {"reward_model": RewardModelConfig, "dpo": DpoConfig}
     config: dict[str, Json] = models[kind].model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
     run_id = backend.client.create_run(config, name="on pairs").id
-    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
     assert claim is not None
     backend.client.start(run_id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
     judged = [{"eval/accuracy": 0.5, "eval/margin": 0.0}, {"eval/accuracy": 0.96, "eval/margin": 2.0}]

@@ -138,7 +138,7 @@ def test_a_busy_worker_is_shown_with_the_processes_in_use_and_their_memory(open_
 
 
 def test_the_form_says_with_how_many_processes_a_run_can_be_trained(open_page: Open, backend: Backend) -> None:
-    backend.client.claim(p.ClaimRequest(worker=TWO_CARDS))
+    backend.client.ask(p.ClaimRequest(worker=TWO_CARDS))
     at = open_page("new-run", recipe="grpo")
     assert "Of the connected workers two_cards offers the most: 4 processes for one run." in texts(at)
     [field] = [one for one in at.number_input if "compute.processes" in str(one.key)]

@@ -33,7 +33,7 @@ def queue(backend: Backend, name: str, **fields: object) -> Run:
 def claimed(backend: Backend, name: str, **metrics: float) -> Run:
     """A run that is running, one step in; only it may be waiting."""
     run = queue(backend, name)
-    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
     assert claim is not None
     assert claim.run_id == run.id
     backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="CPU"))
@@ -132,7 +132,7 @@ def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> 
 def cut(backend: Backend, name: str, share: float) -> int:
     """A run of which this share of the completions was cut at the limit, still running."""
     run_id = queue(backend, name).id
-    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
     assert claim is not None
     backend.client.start(run_id, p.Start(attempt=1, from_step=0, device="CPU"))
     for step in range(12):

@@ -104,7 +104,7 @@ def measured(open_page: OpenPage, backend: Backend, rates: list[int]) -> tuple[A
     assert sample_id is not None, draft_of(at).sample_refused
     sample = backend.client.run(sample_id)
     assert sample.config["task_prompts"] == 200
-    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"]))
+    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
     assert claim is not None
     backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
     whole = groups(task, rates)

@@ -34,7 +34,7 @@ def queue_button(at: AppTest) -> object:
 
 def learn(client: Client, first: float, last: float) -> None:
     """The next run in the queue starts, is evaluated, makes two steps, is evaluated again, and finishes."""
-    claimed = client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    claimed = client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claimed is not None
     run_id = claimed.run_id
     client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))

@@ -33,8 +33,8 @@ def test_without_workers_the_page_says_what_will_appear(open_page: OpenPage) -> 
 
 def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage, backend: Backend) -> None:
     run = backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
-    backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
-    backend.client.claim(p.ClaimRequest(worker=worker("idle_one")))
+    backend.client.ask(p.ClaimRequest(worker=worker("busy_one")))
+    backend.client.ask(p.ClaimRequest(worker=worker("idle_one")))
     at = open_page("workers")
     shown = texts(at)
     assert "busy" in shown
@@ -51,7 +51,7 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
 
 
 def test_a_worker_that_went_away_is_said_to_be_away(open_page: OpenPage, backend: Backend) -> None:
-    backend.client.claim(p.ClaimRequest(worker=worker("gone")))
+    backend.client.ask(p.ClaimRequest(worker=worker("gone")))
     backend.clock.now += 600
     shown = texts(open_page("workers"))
     assert "away" in shown
@@ -70,7 +70,7 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
 def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:
     backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
     assert "How busy the workers were" not in texts(open_page("workers"))
-    backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
+    backend.client.ask(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (
         "Over the last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: busy_one (< 1 %)."

@@ -136,7 +136,7 @@ def test_the_workers_health_check_asks_whether_the_backend_hears_from_it(backend
     reach = {"GROUPSCOPE_BACKEND_URL": backend.url, "GROUPSCOPE_TOKEN": TOKEN}
     assert check("worker", reach) == 1
     name = f"{os.uname().nodename}-1"
-    backend.client.claim(p.ClaimRequest(worker=p.WorkerInfo(name=name, device="CPU", store="/data")))
+    backend.client.ask(p.ClaimRequest(worker=p.WorkerInfo(name=name, device="CPU", store="/data")))
     assert check("worker", reach) == 0
 
 

@@ -15,6 +15,7 @@ from backend.contract.protocol import REPORT_BYTES, LogLine, Report, TraceFile
 from worker import reporter
 from worker.report_parts import in_parts
 from worker.reporter import Channels, Place, Reporter, StepContent
+from worker.store import Store
 
 TRACE = TraceFile(sha256="0" * 64, data="x" * 400, rows=1)
 
@@ -92,7 +93,7 @@ def reporting(
         between_steps=lambda: None,
         shutting_down=lambda: False,
     )
-    one = Reporter(Place(1, attempt, place, "store", None, "CPU", {}), channels, total_steps=3, elapsed=0.0)
+    one = Reporter(Place(1, attempt, Store(place), "store", None, "CPU", {}), channels, total_steps=3, elapsed=0.0)
     with one:
         tell(one)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from s3_server import S3Server
 
 from backend.bucket import bucket as buckets
-from backend.bucket.bucket import MANIFEST, Bucket
+from backend.bucket.bucket import MANIFEST, Bucket, BucketTrouble
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker import store as stores
@@ -133,6 +133,15 @@ def test_a_manifest_leads_out_of_no_folder(here: Store, there: Store, bucket: Bu
     assert there.fetch(PATH, None) == "manifest.json names the file '../../outside'"
 
 
+@pytest.mark.parametrize("content", [b"torn {", b"[]", b"{}", b'{"files": {"model/config.json": 1}}'])
+def test_what_is_no_manifest_is_damage_also_if_nobody_knows_its_hash(
+    there: Store, bucket: Bucket, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    bucket.put(f"{PATH}/{MANIFEST}", tmp_path / MANIFEST)
+    assert there.fetch(PATH, None) == "manifest.json in the bucket is not a manifest"
+
+
 def test_a_bucket_that_is_away_is_waited_for_and_a_stop_ends_the_wait(here: Store, there: Store, s3: S3Server) -> None:
     one = uploaded(here)
     s3.stop()
@@ -203,6 +212,25 @@ def test_copies_make_room_the_longest_unused_first_but_not_what_is_in_use_or_wai
     saved(store, paths[0])
     Store(here.folder, here.bucket).make_room()
     assert (store.folder / paths[0]).exists(), "somebody may be reading it"
+
+
+def test_what_is_fetched_takes_the_room_of_what_was_used_longest_ago_but_not_what_its_run_fetched_before(
+    here: Store, there: Store
+) -> None:
+    paths = [f"run-{run}/step-1-attempt-1" for run in (7, 8, 9)]
+    hashes = {path: uploaded(here, path).sha256 for path in paths}
+    there = Store(there.folder, there.bucket, most_bytes=200_000)
+    old, before, now = paths
+    assert there.fetch(old, hashes[old]) is None
+    os.utime(there.folder / old, (0, 0))
+    assert there.fetch(before, hashes[before]) is None
+    folder, long = there.folder / before, time.time() - 2000
+
+    def slow(phase: str, done: int, total: int) -> None:
+        os.utime(folder, (long, long))
+
+    assert there.fetch(now, hashes[now], show=slow) is None
+    assert sorted(path.parent.name for path in there.folder.glob("run-*/step-*")) == ["run-8", "run-9"]
 
 
 def test_a_checkpoint_is_fetched_once_for_all_processes_of_a_machine(here: Store, there: Store) -> None:
@@ -292,6 +320,27 @@ def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order
     uploads.leave()
 
 
+def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
+    upload, tries, counted = Store.upload, iter(range(3)), list[int]()
+
+    def cut(store: Store, folder: Path, uploaded: set[str], on_bytes: Callable[[int], None]) -> None:
+        counted.append(uploads._bytes)
+        if next(tries, None) is not None:  # in the midst of the second file
+            uploaded.add("model/config.json")
+            on_bytes(2 + 200_000)
+            raise BucketTrouble("away", away=True)
+        upload(store, folder, uploaded, on_bytes)
+
+    monkeypatch.setattr(Store, "upload", cut)
+    uploads, one = Heard().uploads(here), saved(here)
+    uploads.add(1, one)
+    assert uploads.wait(lambda *_: None)
+    assert counted == [0, 2, 2, 2], "what is whole in the bucket"
+    assert uploads._bytes == one.size_bytes == uploads._total
+    uploads.leave()
+
+
 def test_an_upload_that_nobody_waits_for_ends_and_registers_nothing(
     here: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,7 +384,7 @@ def test_an_attempt_that_ends_before_the_bucket_is_back_says_so_and_registers_no
         between_steps=lambda: None,
         shutting_down=lambda: True,
     )
-    place = Place(7, 1, here.folder, "store", None, "CPU", {}, shared=here)
+    place = Place(7, 1, here, "store", None, "CPU", {})
     with Reporter(place, channels, total_steps=20, elapsed=0.0) as reporter:
         reporter.checkpoint(20, lambda: saved(here))
     assert {progress.phase for progress in shown} == {"checkpoint"}

@@ -18,6 +18,7 @@ from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engine import Engine
 from worker.rollout.sampler import NativeEngine
+from worker.store import Store
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
@@ -90,7 +91,7 @@ def train(
         ranks=ranks,
     )
     policy.remarks += remarks
-    place = Place(1, attempt, store, "store", resume, "CPU", {})
+    place = Place(1, attempt, Store(store), "store", resume, "CPU", {})
     channels = Channels(
         send=witness.send,
         show=(shown if shown is not None else []).append,

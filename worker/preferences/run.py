@@ -140,8 +140,8 @@ def _sampled(
     a run is one text. (What an attempt may score with is the caller's to check.)
     """
     path, origin = place.folder / PAIRS_FILE, config.model_dump_json(include={"model", "pairs", "budget"})
-    if place.shared is not None and place.attempt > 1:
-        place.shared.find(path, channels.fetching(config.budget.steps))
+    if place.attempt > 1:
+        place.store.find(path, channels.fetching(config.budget.steps))
     stored = stored_pairs(path, origin=origin) if place.attempt > 1 else None
     if stored is not None and (scorer is None or stored.reward_texts == scorer.load_own()):
         return stored
@@ -165,8 +165,7 @@ def _sampled(
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
-    if place.shared is not None:
-        place.shared.share(path, channels.fetching(config.budget.steps))
+    place.store.share(path, channels.fetching(config.budget.steps))
     return pairs
 
 

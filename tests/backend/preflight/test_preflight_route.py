@@ -20,7 +20,7 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
     """One run that evaluates, trains two steps, and finishes after ten seconds."""
     client = backend.client
     client.create_run(config.model_dump(mode="json"))
-    claim = client.claim(p.ClaimRequest(worker=WORKER))
+    claim = client.ask(p.ClaimRequest(worker=WORKER)).claim
     assert claim is not None
     client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=WORKER.device))
     client.report(claim.run_id, p.Report(attempt=1, seq=0, step=0, metrics=dict(evaluation)))
@@ -116,7 +116,7 @@ def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_
 
 @pytest.mark.parametrize("other", [{"sampling": {"group_size": 4}}, {"model": {"source": SMOLLM2}}])
 def test_steps_of_another_shape_say_how_fast_the_machine_is(backend: Backend, other: dict[str, Any]) -> None:
-    backend.client.claim(p.ClaimRequest(worker=WORKER))
+    backend.client.ask(p.ClaimRequest(worker=WORKER))
     fresh = {
         name: backend.client.preflight({"kind": "grpo"} | one).time for name, one in (("run", {}), ("asked", other))
     }
@@ -145,7 +145,7 @@ def test_a_run_of_a_version_without_a_part_of_the_configuration_says_nothing_abo
 
 
 def test_a_silent_worker_does_not_count(backend: Backend) -> None:
-    backend.client.claim(p.ClaimRequest(worker=WORKER))
+    backend.client.ask(p.ClaimRequest(worker=WORKER))
     connected = backend.client.preflight({"kind": "grpo"})
     backend.clock.now += 3600
     assert (connected.memory and connected.memory.available_bytes) == 2**34

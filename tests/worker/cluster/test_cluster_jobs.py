@@ -1,7 +1,9 @@
 """Every run of a worker that has a cluster is done there, by processes that get no secret and reach the backend through the worker."""
 
 import pickle
+import stat
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 from processes import tiny_run
 from wire import Wire, claimed, worker
 
+from backend.bucket.bucket import MANIFEST, Bucket
 from backend.contract.home import CannotStart, load
 from backend.contract.protocol import CheckpointReport, Fail, Finish, Report
 from worker import main
@@ -73,8 +76,10 @@ class InPlace:
         **_: object,
     ) -> Any:
         self.sent, heard, self.answers = pickle.dumps((work, tuple(given))), Heard(), answers
-        work, (settings, *others) = sent((work, tuple(given)))
-        given = (settings.model_copy(update={"home": self.there}), *others)
+        work, (settings, *others, place) = sent((work, tuple(given)))
+        settings = settings.model_copy(update={"home": self.there})
+        place = replace(place, store=replace(place.store, folder=settings.store))
+        given = (settings, *others, place)
         line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
         tell_end(line, attempt, lambda: work(Ranks(0, count), CPU, line, *given))
         if heard.refused is not None:
@@ -148,6 +153,17 @@ def test_a_node_without_the_data_directory_fails_the_run_and_says_what_to_do(tmp
         f"does not have the worker's data directory at {tmp_path / 'there'}. Mount the same folder there"
         in fail.error.message
     )
+
+
+def test_with_a_bucket_a_node_needs_no_data_directory_and_keeps_what_it_saves_from_other_users(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    there = tmp_path / "of" / "another machine"
+    wire, _ = do(tmp_path, tiny_run(1, every=1), there=there, checkpoints=bucket.address)
+    assert isinstance(wire.told[-1], Finish), wire.told[-1]
+    [saved] = [one for one in wire.told if isinstance(one, CheckpointReport)]
+    assert f"{saved.path}/{MANIFEST}" in bucket.keys("run-7")
+    assert stat.S_IMODE(there.stat().st_mode) == 0o700
 
 
 def test_a_node_takes_judges_and_vllm_from_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,8 +98,7 @@ def train(
     means = Means(
         source, torch.device("cpu"), lambda _: rows, lambda rewards: RewardScorer(rewards, RewardResources(own=own))
     )
-    shared = None if bucket is None else Store(store, bucket, 2**30)
-    place = Place(1, attempt, store, "store", resume, "CPU", {}, shared=shared)
+    place = Place(1, attempt, Store(store, bucket, 2**30), "store", resume, "CPU", {})
     channels = Channels(
         send=witness.send,
         show=witness.shown.append,

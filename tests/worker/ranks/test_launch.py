@@ -72,15 +72,6 @@ def be_asked_to_end(ranks: Ranks, device: torch.device, line: Line, _: object) -
     return ranks.gather(ranks.rank)
 
 
-def be_asked() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-class AskedWhileItStarts:
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return be_asked, ()  # called where a process that starts takes in what it was given
-
-
 def listening(ranks: Ranks, device: torch.device, line: Line) -> set[str]:
     """The addresses at which this run's processes and their worker can be reached from outside."""
     ranks.mesh(device)
@@ -89,6 +80,15 @@ def listening(ranks: Ranks, device: torch.device, line: Line) -> set[str]:
     every = {one.laddr.ip for each in everybody for one in each.net_connections() if one.status == psutil.CONN_LISTEN}
     ranks.gather(None)  # none has ended before all are looked at
     return {address for address in every if not ipaddress.ip_address(address).is_loopback}
+
+
+def be_asked() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class AskedWhileItStarts:
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return be_asked, ()  # called where a process that starts takes in what it was given
 
 
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
