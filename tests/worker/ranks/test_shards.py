@@ -24,6 +24,7 @@ from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import local
 from worker.reporter import Channels, Place
 from worker.rollout.engine import quiet
+from worker.store import Store
 from worker.uploads import Uploads
 
 HALVES = {"steps": 4, "checkpoint_every": 2, "eval_every": 0}
@@ -74,7 +75,7 @@ def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_
 def test_all_processes_wait_in_rounds_for_a_bucket_that_is_away_longer_than_their_patience(tmp_path: Path) -> None:
     policy, said, rooms = tiny_policy(reference=False), list[bool](), iter([False, False, True])
     channels = Channels(quiet, quiet, lambda: "nothing", quiet, lambda: False)
-    place = Place(1, 1, tmp_path, "store", None, "CPU", {})
+    place = Place(1, 1, Store(tmp_path), "store", None, "CPU", {})
     one = Attempt(place, channels, policy, torch.optim.AdamW(policy.parameters()), configured().budget)
     one.reporter._uploads = create_autospec(Uploads, instance=True)
     one.reporter._uploads.wait = lambda show, *, most, hurried: hurried() and next(rooms)  # type: ignore[method-assign]
