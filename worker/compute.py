@@ -1,7 +1,7 @@
 """What is computed for a claimed run, by this process or by several: from where the attempt stands to its end."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +21,7 @@ from backend.contract.protocol import (
     Start,
     WorkerInfo,
 )
-from backend.contract.records import Progress
+from backend.contract.records import Progress, Rank
 from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
 from worker.errors import RunFailure
@@ -112,8 +112,17 @@ def compute_in_ranks(
     place: Place,
     channels: Channels,
     board: Board,
+    alive: Callable[[], None],
 ) -> Ending:
-    """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token."""
+    """Have processes of this machine, or of the cluster, do it. They reach the backend through this one alone, which has the token.
+
+    `alive` is called when one of them has got further: the first one, which shows how the run goes, may be waiting for it.
+    """
+
+    def hear(rank: int, said: Rank) -> None:
+        if board.hear(rank, said):
+            alive()
+
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
     if asked.processes > 1:
         board.begin(asked.processes)
@@ -134,7 +143,7 @@ def compute_in_ranks(
                 patience=patience.total_seconds(),
                 parts=parts_of(asked.processes, len(devices)),
             ),
-            board.hear,
+            hear,
         )
     with on_nodes as part:
         if worker.cluster is None:
@@ -155,7 +164,7 @@ def compute_in_ranks(
                 "requested": channels.requested,
                 "between_steps": channels.between_steps,
                 "shutting_down": channels.shutting_down,
-                "status": board.hear,
+                "status": hear,
                 "upload_content": cache(worker.client.upload_content),  # each process asks for the same
                 "earlier_groups": partial(earlier_groups, worker.client),
             },

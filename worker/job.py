@@ -233,7 +233,7 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
     asked = config.compute if isinstance(config, GrpoConfig) else Compute()
     if worker.cluster is None and asked.processes == 1:
         return compute(worker.computing, claim, config, place, channels)
-    return compute_in_ranks(worker, claim, config, asked, place, channels, lease.board)
+    return compute_in_ranks(worker, claim, config, asked, place, channels, lease.board, watch.alive)
 
 
 def _remove_forgotten(store: Store, run_id: int, message: BaseModel, answer: Accepted) -> None:

@@ -90,6 +90,10 @@ class Watch:
             self._began = now
         self._phase, self._signed = phase, now
 
+    def alive(self) -> None:
+        """A sign of life of another process of the run, which this one may be waiting for."""
+        self.show(self._phase)
+
     def verdict(self, asked: Asked) -> Verdict | None:
         """Whether the process has to end."""
         phase = f"in the phase '{self._phase or 'between two steps'}'"

@@ -76,6 +76,16 @@ def test_slow_steps_are_given_three_times_the_longest_silence_to_answer_a_stop(c
     assert outcome(watch.verdict(STOP))[0] == "stopped"
 
 
+def test_a_process_that_waits_for_another_lives_as_long_as_that_one_gets_further(watch: Watch, clock: Clock) -> None:
+    watch.show("rollout")
+    for _ in range(5):
+        assert watch.verdict(STOP) is None
+        clock.pass_(9)
+        watch.alive()
+    clock.pass_(40)
+    assert outcome(watch.verdict(STOP))[0] == "stopped"
+
+
 def test_the_deadline_of_silence_ends_what_a_stop_would_still_wait_for(watch: Watch, clock: Clock) -> None:
     watch.show("rollout")
     clock.pass_(20)

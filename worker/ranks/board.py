@@ -24,12 +24,14 @@ class Board:
         """As many processes are started."""
         self._count = count
 
-    def hear(self, rank: int, said: Rank) -> None:
-        """One of them says what it does."""
+    def hear(self, rank: int, said: Rank) -> bool:
+        """One of them says what it does. Whether it got further since its last word."""
         with self._lock:
+            _, before = self._heard.get(rank, (0.0, None))
             self._heard[rank] = self._now(), said
             if said.phase is not None:
                 self._phases[rank, said.phase] = said
+        return before is None or _place(before) != _place(said)
 
     def whole(self, progress: Progress) -> Progress:
         """The first process's progress with the shares of all others added, as far as they have said them."""
@@ -62,6 +64,10 @@ class Board:
         shown = sorted(ranks[:MOST_RANKS], key=lambda one: one.rank)
         memory = sum(held) if held else None
         return Ranks(count=self._count, items=shown, memory_bytes=memory, step_seconds=usual)
+
+
+def _place(said: Rank) -> tuple[int, str | None, int | None]:
+    return said.step, said.phase, said.done
 
 
 def _judged(ranks: Sequence[Rank], usual: float) -> list[Rank]:

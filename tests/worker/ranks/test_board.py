@@ -39,6 +39,14 @@ def test_progress_is_that_of_all_processes() -> None:
     assert three.whole(mine) == mine.model_copy(update={"done": 10, "total": 20})
 
 
+def test_a_word_that_says_nothing_new_is_no_progress() -> None:
+    two = board(2)
+    assert two.hear(1, Rank(rank=1, step=2, phase="rollout", done=3))
+    assert not two.hear(1, Rank(rank=1, step=2, phase="rollout", done=3, waits_seconds=9.0))
+    assert two.hear(1, Rank(rank=1, step=2, phase="rollout", done=4))
+    assert two.hear(1, Rank(rank=1, step=2, phase="reward", done=4))
+
+
 def test_one_that_is_not_heard_while_others_are_holds_them_up() -> None:
     clock = Clock()
     two = board(2, clock)
