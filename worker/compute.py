@@ -259,7 +259,9 @@ def _train_groups(
         place = replace(place, reward_texts=ranks.of_first(texts := scorer.load_own()))
         if ranks.any(texts != place.reward_texts):
             raise RunFailure(
-                REWARD_CHANGED, "A file of rewards was saved while the run's processes read it; retry the run."
+                REWARD_CHANGED,
+                "The processes of the run read different files of rewards: one was saved meanwhile, or another node's home has "
+                "others. Give all nodes the same files, and retry the run.",
             )
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
 

@@ -28,6 +28,7 @@ class Compute(Frozen):
     @model_validator(mode="after")
     def _divides(self) -> "Compute":
         if self.processes % self.parts:
-            text = f"{self.processes} processes cannot hold {self.shards} shards equally often; use a divisor of {self.processes}"
+            processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+            text = f"{processes} cannot hold {self.shards} shards equally often; use a divisor of {self.processes}"
             raise Misfit(text, "shards", {"shards": 0})
         return self

@@ -305,16 +305,16 @@ def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int
             return _died(attempt, rank, count, signal.Signals(-code).name)
     if heard.failed:
         return heard.failed[0][1]
-    return _died(attempt, None, count, "".join(map(str, launched)) or "no reason is known")
+    return _died(attempt, None, count, "no reason is known", details="".join(map(str, launched)) or None)
 
 
-def _died(attempt: int, rank: int | None, count: int, how: str) -> Fail:
+def _died(attempt: int, rank: int | None, count: int, how: str, details: str | None = None) -> Fail:
     which = "One" if rank is None else f"Process {rank}"
     message = (
         f"{which} of the {count} processes of this run died ({how}). If memory ran out, lower optimizer.micro_batch_tokens or use "
         "more processes. The run goes on from its last checkpoint."
     )
-    return Fail(attempt=attempt, error=RunError(code="rank_died", message=message), retryable=True)
+    return Fail(attempt=attempt, error=RunError(code="rank_died", message=message, details=details), retryable=True)
 
 
 def _rank(

@@ -20,6 +20,7 @@ from backend.contract.protocol import Fail
 from backend.contract.records import RunError
 from worker.errors import Interrupted, RunFailure
 from worker.ranks import launch
+from worker.ranks.files import write_tensors
 from worker.ranks.launch import Line, Part, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
 from worker.reporter import MOST_WAITING, Background
@@ -80,6 +81,10 @@ def listening(ranks: Ranks, device: torch.device, line: Line) -> set[str]:
     every = {one.laddr.ip for each in everybody for one in each.net_connections() if one.status == psutil.CONN_LISTEN}
     ranks.gather(None)  # none has ended before all are looked at
     return {address for address in every if not ipaddress.ip_address(address).is_loopback}
+
+
+def save_below_a_file(ranks: Ranks, device: torch.device, line: Line, file: Path) -> None:
+    write_tensors(file / "model.safetensors", {"weight": torch.ones(4)}, ranks)
 
 
 def be_asked() -> None:
@@ -176,6 +181,13 @@ def test_a_launcher_that_asks_every_process_to_end_ends_none_since_the_worker_de
 def test_no_other_machine_can_reach_the_processes_of_one() -> None:
     before = {one.laddr.ip for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN}
     assert run(listening) - before == set()
+
+
+def test_what_stood_in_the_way_of_a_checkpoint_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RankFailed) as failed:
+        run(save_below_a_file, tmp_path / "file")
+    assert "NotADirectoryError" in failed.value.fail.error.message
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
