@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.bucket.bucket import COPIES, Address
@@ -37,13 +37,19 @@ class JudgeSettings(BaseModel):
 _OF_EACH_MACHINE = ("judges", "vllm_url", "vllm_weights", "vllm_api_key")
 
 
-_Address = Annotated[str, Field(pattern=r"^[^/\s]+:\d+$")]
-
-
 def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of such an address; one of IPv6 may stand in brackets."""
+    """The parts of an `_Address`; one of IPv6 may stand in brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def _of_a_port(address: str) -> str:
+    if not 0 < host_and_port(address)[1] < 2**16:
+        raise ValueError("a port is a number from 1 to 65535")
+    return address
+
+
+_Address = Annotated[str, Field(pattern=r"^[^/\s]+:\d+$"), AfterValidator(_of_a_port)]
 
 
 class Settings(BaseSettings):

@@ -196,7 +196,7 @@ def test_without_ray_a_worker_says_what_to_install(
     assert "pip install 'groupscope[worker,ray]'" in str(ended.value)
 
 
-@pytest.mark.parametrize("address", [None, "ray://head:10001", "head", "auto"])
+@pytest.mark.parametrize("address", ["head:0", "head:65536", None, "ray://head:10001", "head", "auto"])
 def test_a_cluster_has_an_address_of_host_and_port(tmp_path: Path, address: str | None) -> None:
     with pytest.raises(CannotStart, match="GROUPSCOPE_RAY_ADDRESS"):
         load(Settings, home=tmp_path, executor="ray", ray_address=address)
