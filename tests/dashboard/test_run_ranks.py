@@ -55,6 +55,10 @@ def beat(backend: Backend, run_id: int, *ranks: Rank) -> None:
     backend.client.heartbeat(run_id, message)
 
 
+def log_of(site: Site, run_id: int) -> str:
+    return "\n".join(line.message for line in site.client.logs(run_id).items)
+
+
 def table(at: AppTest) -> list[dict[str, object]]:
     found: list[dict[str, object]] = at.dataframe[0].value.to_dict("records")
     return found
@@ -175,6 +179,7 @@ def test_a_real_run_of_two_shows_both_and_the_one_that_is_stopped(
     finally:
         os.kill(ranks[1], signal.SIGCONT)
     wait_until(lambda: not any(one.slow for one in site.client.ranks(run.id).items), "both go on")
+    wait_until(lambda: "process 1 was not heard for" in log_of(site, run.id), "the log says so")
     series = site.client.metrics(run.id, names=["rank/1/seconds", "step_time"]).series
     assert series["rank/1/seconds"].value[0] < series["step_time"].value[0]
     site.client.command(run.id, "stop")
