@@ -11,7 +11,7 @@ from dashboard.charts.sparkline import sparkline
 from dashboard.format import REWARD, absolute, ago, count, duration, improvement, model_name, plain, recent_reward
 from dashboard.health import HEALTH, WARNING_ICON, said
 from dashboard.runs.actions import show_actions, show_tick
-from dashboard.session import client, guard, link
+from dashboard.session import client, guard, in_the_way, link
 from dashboard.status import look, phase_in_words
 from dashboard.stored import get
 
@@ -113,7 +113,8 @@ def _show_progress(run: Run) -> None:
         ended = ago(run.finished_at) if run.finished_at else None
         st.caption(" · ".join(part for part in (done, trained, ended) if part))
     elif run.status == "queued" and not progress.step:
-        st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
+        first = "waits for a worker that can take it" if in_the_way(run.id) else "starts next"
+        st.caption(first if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
     else:
         left = (
             f" · {duration(progress.eta_seconds)} left"
