@@ -33,7 +33,10 @@ PHASES = {
     "report": "reporting",
 }
 """The phases of a step in their order, each with its word for people; the metric time/<phase> is the seconds of each."""
+STARTING = "starting"
+"""The phase of an attempt from its claim until its worker has said what it does."""
 BETWEEN_STEPS = {
+    STARTING: "starting",
     "evaluation": "evaluating",
     "probes": "sampling the probes",
     "pairs": "sampling the pairs",

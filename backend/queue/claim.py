@@ -14,6 +14,7 @@ from backend.checkpoints import store as checkpoints
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
+from backend.contract.records import STARTING
 from backend.errors import Conflict
 from backend.queue import lease
 from backend.runs import reward_texts
@@ -72,7 +73,10 @@ def take(
             worker=worker.name,
             device=worker.device,
             lease_until=terms.until,
-            phase=None,  # the lost worker's
+            phase=STARTING,  # and no longer where a lost worker was
+            phase_done=None,
+            phase_total=None,
+            phase_since=None,
             error=None,
             started_at=case((run.c.started_at.is_(None), at), else_=run.c.started_at),
         )

@@ -248,6 +248,7 @@ def vars_of_group() -> dict[str, object]:
 def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()
+    assert backend.client.run(run.id).progress.phase == "starting"
     actor.beat(r.Progress(phase="rollout", done=3, total=128))
     within = backend.client.run(run.id).progress
     assert (within.phase, within.done, within.total, within.eta_seconds) == ("rollout", 3, 128, None)
