@@ -131,7 +131,7 @@ def _origin(run: Run) -> None:
     if run.worker:
         parts.append(f"{run.worker} ({run.device})" if run.device else run.worker)
     if run.attempt > 1:
-        parts.append(f"attempt {run.attempt}")
+        parts.append(f"attempt {run.attempt} (the Log says how the one before ended)")
     st.caption(" · ".join(plain(part) for part in parts if part))
 
 
