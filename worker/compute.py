@@ -17,7 +17,11 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.home import CannotStart, make_private
 from backend.contract.protocol import (
     CheckpointRef,
+    CheckpointReport,
     Claim,
+    Finish,
+    LogLine,
+    Report,
     Start,
     WorkerInfo,
 )
@@ -123,6 +127,12 @@ def compute_in_ranks(
         if board.hear(rank, said):
             alive()
 
+    def send(kind: str, message: Start | Report | CheckpointReport | Finish) -> None:
+        if isinstance(message, Report) and (remarks := board.remarks()):
+            lines = [LogLine(level="warning", message=remark) for remark in remarks]
+            message = message.model_copy(update={"logs": [*message.logs, *lines]})
+        channels.send(kind, message)
+
     settings, claim = worker.settings, claim.model_copy(update={"secret": ""})
     if asked.processes > 1:
         board.begin(asked.processes)
@@ -159,7 +169,7 @@ def compute_in_ranks(
             shards=asked.parts,
             patience=patience,
             answers={
-                "send": channels.send,
+                "send": send,
                 "show": channels.show,
                 "requested": channels.requested,
                 "between_steps": channels.between_steps,

@@ -217,14 +217,20 @@ def _settings(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     )
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
-    parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
-    parser.add_argument("--processes", type=int, help="with how many it can train one run (GROUPSCOPE_PROCESSES)")
+    parser.add_argument("--home", type=Path, help="data directory; ./.groupscope by default (GROUPSCOPE_HOME)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        help="the most processes with which it trains a run; 1 by default (GROUPSCOPE_PROCESSES)",
+    )
     parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
     parser.add_argument("--once", action="store_true", default=None, help="end after one run (GROUPSCOPE_ONCE)")
     parser.add_argument(
         "--idle-exit", type=float, help="end when nothing could be claimed for this many seconds (GROUPSCOPE_IDLE_EXIT)"
     )
-    parser.add_argument("--nodes", type=int, help="on how many machines it trains one run (GROUPSCOPE_NODES)")
+    parser.add_argument(
+        "--nodes", type=int, help="the number of machines that train a run together; 1 by default (GROUPSCOPE_NODES)"
+    )
     parser.add_argument("--node-rank", type=int, help="which of them this is, from 0 on (GROUPSCOPE_NODE_RANK)")
     parser.add_argument("--rendezvous", help="where they meet, node 0's host:port (GROUPSCOPE_RENDEZVOUS)")
     parser.add_argument("--executor", choices=["local", "ray"], help="where runs are trained (GROUPSCOPE_EXECUTOR)")

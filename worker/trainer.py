@@ -69,7 +69,8 @@ class Trainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
             train, held = len(self._items.train), len(self._items.held_out)
-            self._attempt.start(f"{train:,} prompts to train on, {held:,} held out")
+            several = "" if self._policy.ranks.alone else f"{self._policy.ranks.count} processes, "
+            self._attempt.start(f"{several}{train:,} prompts to train on, {held:,} held out")
             for step in self._attempt.steps(self._evaluate):
                 if self._synced and step % self._config.algorithm.kl.sync_every == 0:
                     self._policy.copy_reference()

@@ -33,7 +33,10 @@ PHASES = {
     "report": "reporting",
 }
 """The phases of a step in their order, each with its word for people; the metric time/<phase> is the seconds of each."""
+STARTING = "starting"
+"""The phase of an attempt from its claim until its worker has said what it does."""
 BETWEEN_STEPS = {
+    STARTING: "starting",
     "evaluation": "evaluating",
     "probes": "sampling the probes",
     "pairs": "sampling the pairs",
@@ -71,12 +74,14 @@ class Rank(Record):
 
     rank: Count
     step: Count = 0
+    host: ShortText | None = Field(None, description="The name of its machine.")
+    pid: Count | None = Field(None, description="Its process id there.")
     phase: ShortText | None = None
     done: Count | None = None  # of its own share
     total: Count | None = None
-    phase_seconds: float = 0.0  # since the phase began
-    waits_seconds: float = 0.0  # for which it has been waiting for the others now; 0: it works
-    silent_seconds: float = 0.0  # since it was last heard, which is every second unless something holds it up
+    phase_seconds: float = Field(0.0, description="Since its phase began.")
+    waits_seconds: float = Field(0.0, description="For which it has been waiting for the others now; 0: it works.")
+    silent_seconds: float = Field(0.0, description="Since its worker last heard it; it speaks every second.")
     memory_bytes: Count | None = None  # of a GPU what its tensors take, else what is resident
     peak_bytes: Count | None = None
     # Seconds in each phase of its last step without waiting for the others, and in a step: the median of its last ones, None before
@@ -87,7 +92,7 @@ class Rank(Record):
 
 
 class Ranks(Record):
-    """The processes that train a run, by number; of more than MOST_RANKS those that hold the others up most."""
+    """The processes that train a run, by number; of more than 64 those that hold the others up most."""
 
     count: Count = 0  # all of them; 0 if the run is not trained by several at this moment
     items: Annotated[list[Rank], Field(max_length=MOST_RANKS)] = []

@@ -72,6 +72,18 @@ def context(config: RunConfig, facts: Facts) -> Hints:
         yield _hint("error", field, text, shape.context // 2)
 
 
+def shares_of_processes(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Processes that have fewer groups than others, or none."""
+    prompts, processes = config.sampling.prompts_per_step, config.compute.processes
+    if prompts < processes:
+        given = "1 prompt a step leaves" if prompts == 1 else f"{prompts} prompts a step leave"
+        text = f"{given} {processes - prompts} of {processes} processes without a group, which only wait"
+        yield _hint("warning", "compute.processes", text, prompts)
+    elif rest := prompts % processes:
+        text = f"{prompts} prompts a step are no multiple of {processes} processes: {rest} of them {'has' if rest == 1 else 'have'} one group more, and the others wait"
+        yield _hint("info", "compute.processes", text)
+
+
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
     """More prompts than there are items, in all or of a source with a share."""
     asked, shares = config.budget.steps * config.sampling.prompts_per_step, _shares(config)
@@ -364,6 +376,7 @@ def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> int |
 GRPO_RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     model_source,
     context,
+    shares_of_processes,
     repeats,
     learning_rate,
     truncated_sampling,

@@ -26,6 +26,11 @@ IDLE: dict[str, Any] = {
     "phase_total": None,
     "phase_since": None,
 }
+ASKED = {
+    "paused": "somebody paused the run",
+    "stopped": "somebody stopped the run",
+    "released": "its worker was asked to end, and gave the run back",
+}
 OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
 
 
@@ -78,6 +83,9 @@ def finish(tx: Connection, run_id: int, sent: p.Finish, terms: Terms, at: dateti
     error = sent.error.model_dump() if sent.error is not None and status == "stopped" else None
     _end(tx, run_id, sent.attempt, sent.outcome, {"status": status, "error": error}, at)
     _say(tx, run_id, sent.attempt, "warning", sent.error, at)
+    if sent.error is None and sent.outcome in ASKED:
+        line = p.LogLine(message=f"attempt {sent.attempt} ended after step {row['step']}: {ASKED[sent.outcome]}")
+        events.log(tx, run_id, sent.attempt, line, at)
     return False
 
 

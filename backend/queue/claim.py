@@ -14,6 +14,7 @@ from backend.checkpoints import store as checkpoints
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
+from backend.contract.records import STARTING
 from backend.errors import Conflict
 from backend.queue import lease
 from backend.runs import reward_texts
@@ -72,7 +73,10 @@ def take(
             worker=worker.name,
             device=worker.device,
             lease_until=terms.until,
-            phase=None,  # the lost worker's
+            phase=STARTING,  # and no longer where a lost worker was
+            phase_done=None,
+            phase_total=None,
+            phase_since=None,
             error=None,
             started_at=case((run.c.started_at.is_(None), at), else_=run.c.started_at),
         )
@@ -82,6 +86,12 @@ def take(
     row = next((row for row in tries if row is not None), None)
     if row is None:
         return None
+    before = (attempt.c.run_id == row["id"]) & (attempt.c.attempt == row["attempt"] - 1)
+    if tx.execute(select(attempt.c.attempt).where(before, attempt.c.outcome.is_(None))).first():
+        line = p.LogLine(
+            level="warning", message=f"attempt {row['attempt'] - 1} ended: its worker was not heard any more"
+        )
+        events.log(tx, row["id"], row["attempt"] - 1, line, at)
     secret = secrets.token_urlsafe(32)
     tx.execute(
         insert(attempt).values(

@@ -58,8 +58,9 @@ def show_verdict(draft: Draft, preflight: Preflight) -> None:
     if preflight.completions_per_step is not None:
         paths = ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
         prompts, group, steps = (show_number(draft.get(path)) for path in paths)
+        noun = "prompt" if prompts == "1" else "prompts"
         st.markdown(
-            f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
+            f"{prompts} {noun} × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
             f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
         )
     _show_messages(draft, preflight, ("error", "warning"))
@@ -73,7 +74,7 @@ def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None
         if memory.each_bytes == memory.total_bytes:
             of += f" on each of {memory.processes} GPUs"
         elif memory.each_bytes is not None:
-            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes"
+            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes, besides Python and PyTorch themselves"
         st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
         show_parts(memory.parts, size, in_labels(memory.advice))
     if time is not None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import TimeEstimate
-from backend.contract.records import PHASES, TERMINAL, Run
+from backend.contract.records import PHASES, STARTING, TERMINAL, Run
 from dashboard.components.live import tick_of_whole_page
 from dashboard.format import count, duration, plain
 from dashboard.session import client, guard, in_the_way, run_now
@@ -47,7 +47,7 @@ def _doing(run: Run) -> str:
     if run.status == "paused":
         return "Paused before its first step was done"
     progress = run.progress
-    if progress.phase is None:
+    if progress.phase in (None, STARTING):
         return "A worker has taken the run and starts"
     phase = phase_in_words(progress.phase)
     done = f" {count(progress.done)} of {count(progress.total)}" if progress.done is not None and progress.total else ""

@@ -16,6 +16,7 @@ from dashboard.format import (
     REWARD_HELP,
     ago,
     count,
+    counted,
     duration,
     improvement,
     model_name,
@@ -30,7 +31,7 @@ from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
 
 _ADVICE = {
-    "process_ended": "Everything before that is kept, and the run can go on from its last checkpoint.",
+    "process_ended": "Everything before that is kept.",
     "phase_deadline": "If the phase only needed more time, raise the setting that the message names, then press Retry.",
     "disk_full": "Free some space on the worker's disk, then press Retry: the run goes on from its last checkpoint.",
     "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
@@ -130,8 +131,10 @@ def _origin(run: Run) -> None:
         parts.append(f"trained for {duration(run.trained_seconds)}")
     if run.worker:
         parts.append(f"{run.worker} ({run.device})" if run.device else run.worker)
+    if (processes := int(number_at(run.config, "compute.processes", 1))) > 1:
+        parts.append(counted(processes, "process", "processes"))
     if run.attempt > 1:
-        parts.append(f"attempt {run.attempt}")
+        parts.append(f"attempt {run.attempt} (the Log says how the one before ended)")
     st.caption(" · ".join(plain(part) for part in parts if part))
 
 

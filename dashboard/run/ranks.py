@@ -22,7 +22,7 @@ from dashboard.charts.training import Panel, training_figure
 from dashboard.components.chart import heading, show
 from dashboard.components.live import tick_of_whole_page
 from dashboard.components.table import Column, draw
-from dashboard.format import MISSING, count, counted, duration, number, plain, size
+from dashboard.format import MISSING, count, counted, duration, plain, size
 from dashboard.health import go_to, leave_if_asked
 from dashboard.session import client, guard
 from dashboard.status import phase_in_words
@@ -66,7 +66,8 @@ def draw_ranks(run: Run) -> None:
         st.fragment(_draw_now, run_every=tick_of_whole_page() if _follows(run) else None)(run)
     else:
         processes = counted(int(number_at(run.config, "compute.processes", 1)), "process", "processes")
-        st.caption(f"{processes} train this run together. While it runs, they are listed here.")
+        train = "trained" if run.status in TERMINAL else "train"
+        st.caption(f"{processes} {train} this run together. They are listed here while it runs.")
     _draw_steps(run)
 
 
@@ -101,12 +102,19 @@ def _draw_now(run: Run) -> None:
     elif not slow:
         st.markdown(":green[:material/check_circle:] No process holds the others up.", help=plain(_RULE))
     phases = [phase for phase in PHASES if any(phase in one.worked for one in ranks.items)]
+    hosts = {one.host for one in ranks.items}
     columns = [
         Column[Rank]("process", lambda one: one.rank, 70, kind="number"),
-        Column[Rank]("now", _now, 230),
+        *([Column[Rank]("machine", lambda one: one.host or MISSING, 130)] if len(hosts) > 1 else []),
+        Column[Rank]("pid", lambda one: one.pid, 80, "Its process id on its machine.", "number"),
+        Column[Rank]("now", _now, 300),
         Column[Rank]("for", lambda one: duration(_for(one)), 80, kind="figure"),
         Column[Rank](
-            "memory", lambda one: size(one.memory_bytes), 90, "Of a GPU its tensors, else what is resident.", "figure"
+            "memory",
+            lambda one: size(one.memory_bytes),
+            90,
+            "Of a GPU its tensors, else what is resident, with Python and PyTorch themselves.",
+            "figure",
         ),
         Column[Rank]("at most", lambda one: size(one.peak_bytes), 90, "The most memory that it has held.", "figure"),
         Column[Rank](
@@ -154,12 +162,13 @@ def _for(one: Rank) -> float:
 def _seconds(value: float | None) -> str:
     if value is None:
         return MISSING
-    return "< 0.01 s" if 0 < value < 0.01 else f"{number(value)} s"
+    return "< 0.01 s" if 0 < value < 0.01 else f"{value:,.2f} s"
 
 
 def _slow_in_words(ranks: Ranks) -> list[str]:
     """A sentence for each process that holds the others up."""
     said = []
+    usual = "the other one" if ranks.count == 2 else "the median is"
     for one in ranks.items:
         if one.slow == "silent":
             said.append(
@@ -167,7 +176,7 @@ def _slow_in_words(ranks: Ranks) -> list[str]:
             )
         elif one.slow == "slower":
             said.append(
-                f"Process {one.rank} works {_seconds(one.step_seconds)} in a step, the median is {_seconds(ranks.step_seconds)}: "
+                f"Process {one.rank} works {_seconds(one.step_seconds)} in a step, {usual} {_seconds(ranks.step_seconds)}: "
                 "the others wait for it."
             )
     return said
@@ -190,7 +199,7 @@ def _draw_steps(run: Run) -> None:
             help,
             {f"{BY_RANK}{rank}/{figure}": f"process {rank}" for rank in chosen},
             {f"process {rank}": CATEGORICAL[rank % len(CATEGORICAL)] for rank in chosen},
-            axis="~s",
+            axis="~s" if figure == "tokens" else "~g",
             from_zero=True,
             opens_groups=False,
             unit=unit,

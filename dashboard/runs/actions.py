@@ -37,7 +37,11 @@ CANCEL = Action("stop", "Cancel", ":material/close:", "Take it out of the queue"
 _COMMANDS = {one.verb: one for one in (PAUSE, RESUME, STOP)}
 FIRST = Action("first", "To the front", ":material/arrow_upward:", "Move it to the front of the queue")
 DELETE = Action(
-    "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics, for ever", "Delete it?"
+    "delete",
+    "Delete",
+    ":material/delete:",
+    "Delete it with all its groups, metrics and checkpoints, for ever",
+    "Delete it?",
 )
 
 
@@ -68,7 +72,8 @@ def show_actions(run: Run) -> None:
     ):
         if asked is not None:
             st.markdown(f":red[{asked.question}]", width="content")
-            st.button("Yes", key=f"{asked.verb}-{run.id}-yes", type="tertiary", on_click=_act, args=(run, asked.verb))
+            key = f"{asked.verb}-{run.id}-yes"
+            st.button("Yes", key=key, help=asked.help, type="tertiary", on_click=_act, args=(run, asked.verb))
             st.button("No", key=f"{asked.verb}-{run.id}-no", type="tertiary", on_click=_ask, args=(None,))
             return
         for action in actions:

@@ -8,12 +8,23 @@ from streamlit.delta_generator import DeltaGenerator
 from backend.contract.client import ApiError
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.sparkline import sparkline
-from dashboard.format import REWARD, absolute, ago, count, duration, improvement, model_name, plain, recent_reward
+from dashboard.format import (
+    REWARD,
+    absolute,
+    ago,
+    count,
+    counted,
+    duration,
+    improvement,
+    model_name,
+    plain,
+    recent_reward,
+)
 from dashboard.health import HEALTH, WARNING_ICON, said
 from dashboard.runs.actions import show_actions, show_tick
-from dashboard.session import client, guard, link
+from dashboard.session import client, guard, in_the_way, link
 from dashboard.status import look, phase_in_words
-from dashboard.stored import get
+from dashboard.stored import get, number_at
 
 WIDTHS = (0.25, 1, 0.45, 2.4, 2.7, 2.25, 2.2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:5], WIDTHS[5] + WIDTHS[6], WIDTHS[7])
@@ -78,7 +89,9 @@ def _show_run(run: Run) -> DeltaGenerator:
         source = get(run.config, "model.source")
         recipe = run.config.get("recipe") or run.kind.replace("_", " ")
         model = model_name(str(source)) if source else ""
-        about = " · ".join(plain(str(part)) for part in (f"#{run.id}", recipe, model) if part)
+        processes = int(number_at(run.config, "compute.processes", 1))
+        several = counted(processes, "process", "processes") if processes > 1 else ""
+        about = " · ".join(plain(str(part)) for part in (f"#{run.id}", recipe, model, several) if part)
         tags = "".join(f" :gray-badge[{plain(tag)}]" for tag in run.tags[:3])
         what.markdown(f":gray[{about}]{tags}")
         if failure:
@@ -113,7 +126,8 @@ def _show_progress(run: Run) -> None:
         ended = ago(run.finished_at) if run.finished_at else None
         st.caption(" · ".join(part for part in (done, trained, ended) if part))
     elif run.status == "queued" and not progress.step:
-        st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
+        first = "waits for a worker that can take it" if in_the_way(run.id) else "starts next"
+        st.caption(first if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
     else:
         left = (
             f" · {duration(progress.eta_seconds)} left"

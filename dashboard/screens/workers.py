@@ -109,7 +109,7 @@ def draw_how_to_add() -> None:
     st.markdown("#### Start another worker")
     st.caption(
         "Run this on any machine that has Groupscope installed and can reach this backend. The worker finds a GPU by itself "
-        "and trains one run at a time."
+        "and trains one run at a time. `--processes 4` lets it train a run with 4 processes, `--home` names the folder for its checkpoints."
     )
     shown = st.toggle("Show the token in the command", key=_REVEAL)
     token = settings().secret() if shown else "TOKEN"

@@ -24,6 +24,10 @@ def refusal(client_call: object) -> str:
     return caught.value.message
 
 
+def said(backend: Backend, run_id: int) -> list[str]:
+    return [line.message for line in backend.client.logs(run_id).items]
+
+
 def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
     client = backend.client
     run = client.create_run(GRPO, name="first", tags=["demo"], notes="why")
@@ -69,6 +73,7 @@ def test_a_pause_takes_effect_at_the_step_boundary_and_the_run_goes_on_from_its_
     actor.finish("paused")
     paused = backend.client.run(run.id)
     assert (paused.status, paused.requested, paused.failures) == ("paused", "nothing", 0)
+    assert said(backend, run.id) == ["attempt 1 ended after step 1: somebody paused the run"]
     assert Actor(backend.client).claim() is None
     backend.client.command(run.id, "resume")
     claim = Actor(backend.client, "two").claim()
@@ -145,6 +150,7 @@ def test_a_released_run_queues_again_and_costs_no_budget(backend: Backend) -> No
     for _ in range(5):
         Actor(backend.client).begin().finish("released")
     assert (status(backend, run.id), backend.client.run(run.id).failures) == ("queued", 0)
+    assert said(backend, run.id)[-1].endswith("ended after step 0: its worker was asked to end, and gave the run back")
 
 
 def test_what_waits_is_paused_and_stopped_at_once(backend: Backend) -> None:
@@ -248,6 +254,7 @@ def vars_of_group() -> dict[str, object]:
 def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()
+    assert backend.client.run(run.id).progress.phase == "starting"
     actor.beat(r.Progress(phase="rollout", done=3, total=128))
     within = backend.client.run(run.id).progress
     assert (within.phase, within.done, within.total, within.eta_seconds) == ("rollout", 3, 128, None)
@@ -284,6 +291,7 @@ def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend)
         backend.clock.now += 31
     assert Actor(backend.client).claim() is None
     sweep_once(backend.services)
+    assert said(backend, run.id) == [f"attempt {n} ended: its worker was not heard any more" for n in (1, 2)]
     failed = backend.client.run(run.id)
     assert (failed.status, failed.failures, failed.error and failed.error.code) == ("failed", 3, "worker_lost")
 

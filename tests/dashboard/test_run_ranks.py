@@ -25,6 +25,7 @@ Open = Callable[..., AppTest]
 TWO_CARDS = recorded.WORKER.model_copy(update={"name": "two_cards", "processes": 4})
 AT_WORK = Rank(
     rank=0,
+    pid=4711,
     step=3,
     phase="update",
     done=4,
@@ -55,6 +56,10 @@ def beat(backend: Backend, run_id: int, *ranks: Rank) -> None:
     backend.client.heartbeat(run_id, message)
 
 
+def log_of(site: Site, run_id: int) -> str:
+    return "\n".join(line.message for line in site.client.logs(run_id).items)
+
+
 def table(at: AppTest) -> list[dict[str, object]]:
     found: list[dict[str, object]] = at.dataframe[0].value.to_dict("records")
     return found
@@ -75,13 +80,14 @@ def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds(ope
     working, waiting = table(at)
     assert working == {
         "process": 0,
+        "pid": 4711,
         "now": "updating the weights 4 / 8",
         "for": "12 s",
         "memory": "2.0 GiB",
         "at most": "3.0 GiB",
         "a step": "1.70 s",
         "sampling": "1.20 s",
-        "updating": "0.500 s",
+        "updating": "0.50 s",
     }
     assert (waiting["now"], waiting["for"]) == ("waits for the others", "9.0 s")
 
@@ -99,7 +105,7 @@ def test_the_process_that_the_others_wait_for_is_named_here_and_on_the_overview(
     at = open_page("run", id=run_id)
     assert words in texts(at)
     beat(backend, run_id, AT_WORK, AT_WORK.model_copy(update={"rank": 1, "step_seconds": 3.4, "slow": "slower"}))
-    words = "Process 1 works 3.40 s in a step, the median is 1.70 s: the others wait for it."
+    words = "Process 1 works 3.40 s in a step, the other one 1.70 s: the others wait for it."
     assert words in texts(open_page("run", id=run_id, tab="processes"))
     at = open_page("run", id=run_id)
     assert words in texts(at)
@@ -125,7 +131,7 @@ def test_what_each_did_in_the_steps_is_drawn_also_when_the_run_has_ended_and_sta
     recorded.finish(backend.client, run_id, claim)
     at = open_page("run", id=run_id, tab="processes")
     assert len(at.get("vega_lite_chart")) == 2
-    assert "2 processes train this run together" in shown(at)
+    assert "2 processes trained this run together" in shown(at)
     at = open_page("run", id=run_id)
     assert not [name for name in at.multiselect(key="more").options if "rank" in name.lower()]
 
@@ -175,6 +181,7 @@ def test_a_real_run_of_two_shows_both_and_the_one_that_is_stopped(
     finally:
         os.kill(ranks[1], signal.SIGCONT)
     wait_until(lambda: not any(one.slow for one in site.client.ranks(run.id).items), "both go on")
+    wait_until(lambda: "process 1 was not heard for" in log_of(site, run.id), "the log says so")
     series = site.client.metrics(run.id, names=["rank/1/seconds", "step_time"]).series
     assert series["rank/1/seconds"].value[0] < series["step_time"].value[0]
     site.client.command(run.id, "stop")

@@ -80,6 +80,16 @@ def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: O
     assert "1 before it" in texts(at)
 
 
+def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    claimed(backend, "busy")
+    recorded.queue(backend.client, "three", compute={"processes": 3})
+    at = open_page("runs")
+    assert "waits for a worker that can take it" in texts(at)
+    assert "starts next" not in texts(at)
+
+
 def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> None:
     ended(backend, "done")
     shown = texts(open_page("runs"))

@@ -1,13 +1,14 @@
 """A worker's log: every line that belongs to a run says which, and which attempt."""
 
 import logging
+import sys
 import threading
 
 import pytest
 from hostile import LINES, SHORT
 
 from backend.contract.protocol import Claim
-from worker.logs import formatter, of_run
+from worker.logs import formatter, of_run, write_logs
 
 
 @pytest.fixture
@@ -78,3 +79,17 @@ def test_a_text_of_ten_megabytes_is_a_line_of_some_kilobytes(log: logging.Logger
         log.exception("y" * 10_000_000)
     assert "9,992,000 characters are left out" in lines[0]
     assert sum(map(len, lines)) < 300_000
+
+
+def test_torchs_alarm_about_processes_left_behind_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    write_logs()
+    torchs = logging.getLogger("torch.distributed.elastic.multiprocessing.api")
+    handler = logging.StreamHandler(sys.stderr)
+    torchs.addHandler(handler)
+    try:
+        torchs.warning("Failed to register signal handlers since torchelastic is running on a child thread.")
+        torchs.warning("something else")
+    finally:
+        torchs.removeHandler(handler)
+    assert "Failed" not in (said := capsys.readouterr().err)
+    assert "something else" in said

@@ -1,5 +1,6 @@
 """What the processes of a run last said of themselves, as their worker shows it, and which of them holds the others up."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ class Board:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._lock = now, threading.Lock()
         self._count = 0
+        self._since = -math.inf  # when the last silence of all ended: then the worker itself was held up
+        self._remarks: list[str] = []
         self._heard: dict[int, tuple[float, Rank]] = {}
         self._phases: dict[tuple[int, str], Rank] = {}  # the last word of each process from each phase
 
@@ -27,11 +30,24 @@ class Board:
     def hear(self, rank: int, said: Rank) -> bool:
         """One of them says what it does. Whether it got further since its last word."""
         with self._lock:
-            _, before = self._heard.get(rank, (0.0, None))
-            self._heard[rank] = self._now(), said
+            now, (at, before) = self._now(), self._heard.get(rank, (0.0, None))
+            if now - max((other for other, _ in self._heard.values()), default=now) > SILENT_SECONDS:
+                self._since = now
+            silent = now - max(at, self._since)
+            if before is not None and silent > SILENT_SECONDS:
+                self._remarks.append(
+                    f"process {rank} was not heard for {silent:.0f} s at step {before.step}, while others were"
+                )
+            self._heard[rank] = now, said
             if said.phase is not None:
                 self._phases[rank, said.phase] = said
         return before is None or _place(before) != _place(said)
+
+    def remarks(self) -> list[str]:
+        """What the run's log should say of processes that were silent and are heard again, once."""
+        with self._lock:
+            said, self._remarks = self._remarks, []
+        return said
 
     def whole(self, progress: Progress) -> Progress:
         """The first process's progress with the shares of all others added, as far as they have said them."""

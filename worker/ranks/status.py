@@ -1,5 +1,7 @@
 """What one of several processes does at this moment, for the worker that started it."""
 
+import os
+import socket
 import threading
 import time
 from collections import deque
@@ -24,7 +26,7 @@ class Status:
 
     def __init__(self, rank: int, say: Callable[[Rank], None], memory: Memory) -> None:
         self._say, self._memory = say, memory
-        self._now = Rank(rank=rank)
+        self._now = Rank(rank=rank, host=socket.gethostname(), pid=os.getpid())
         self._began = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RANK_STEPS)
         self._left = threading.Event()

@@ -388,3 +388,18 @@ def test_a_long_system_prompt_is_counted() -> None:
 def test_a_sample_of_a_task_counts_its_completions() -> None:
     answer = preflight(SampleConfig.model_validate({"task": {"kind": "arithmetic"}, "group_size": 16}), Facts())
     assert (answer.ok, answer.completions_per_step) == (True, 64)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "level", "text"),
+    [
+        (1, "warning", "1 prompt a step leaves 1 of 2 processes without a group"),
+        (5, "info", "5 prompts a step are no multiple of 2 processes: 1 of them has one group more"),
+        (4, None, ""),
+    ],
+)
+def test_processes_that_have_fewer_groups_than_others_are_said(prompts: int, level: str | None, text: str) -> None:
+    config = GrpoConfig.model_validate({"sampling": {"prompts_per_step": prompts}, "compute": {"processes": 2}})
+    said = [one for one in preflight(config, Facts()).messages if one.field == "compute.processes"]
+    assert [one.level for one in said] == ([level] if level else [])
+    assert all(one.text.startswith(text) for one in said)

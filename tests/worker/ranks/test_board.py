@@ -60,6 +60,23 @@ def test_one_that_is_not_heard_while_others_are_holds_them_up() -> None:
     assert slow(two) == {}
 
 
+def test_one_that_was_not_heard_while_others_were_is_remarked_on_once_it_speaks_again() -> None:
+    clock = Clock()
+    two = board(2, clock)
+    for seconds in (0, 4, 8):
+        clock.now = 100.0 + seconds
+        two.hear(0, Rank(rank=0, step=20))
+        if not seconds:
+            two.hear(1, Rank(rank=1, step=20))
+    assert two.remarks() == []
+    two.hear(1, Rank(rank=1, step=20))
+    assert two.remarks() == ["process 1 was not heard for 8 s at step 20, while others were"]
+    clock.now += 60
+    for rank in (0, 1):  # the worker itself was held up
+        two.hear(rank, Rank(rank=rank, step=21))
+    assert two.remarks() == []
+
+
 def test_one_that_has_ended_holds_nobody_up_while_the_first_still_reports() -> None:
     clock = Clock()
     three = board(3, clock)

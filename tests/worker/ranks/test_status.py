@@ -1,5 +1,7 @@
 """What a process of several says of itself."""
 
+import os
+import socket
 from queue import Queue
 
 from backend.contract.records import Progress, Rank
@@ -16,6 +18,7 @@ def test_it_speaks_by_itself_and_says_when_it_waits() -> None:
     said: Queue[Rank] = Queue()
     with status(said), WAITING.others():
         first = said.get(timeout=20)
+        assert (first.host, first.pid) == (socket.gethostname(), os.getpid())
         assert (first.rank, first.phase, first.memory_bytes, first.peak_bytes) == (1, None, 10, 20)
         assert not first.waits_seconds
         while not said.get(timeout=20).waits_seconds:
