@@ -42,11 +42,11 @@ def follow(settings: Settings, process: Process) -> int:
     with cards:
         while not process.shutting_down():
             try:
-                leader = Leader(settings.node_rank, address)
+                leader = Leader(settings.node_rank, address, settings.processes)
             except ConnectionError:
                 if settings.idle_exit is not None and time.monotonic() - away_since >= settings.idle_exit:
                     log.info("ending, since node 0 was away for %g s", settings.idle_exit)
-                    return process.exit_code(over=True)
+                    return process.exit_code(over=False)
                 time.sleep(_TICK)
                 continue
             try:
@@ -63,7 +63,8 @@ def follow(settings: Settings, process: Process) -> int:
 
 
 def _serve(leader: Leader, settings: Settings, devices: list[torch.device], process: Process) -> int | None:
-    """Node 0's exit code once it says goodbye, or this one's if it was asked twice to end; None if node 0 is gone. Raises DistError."""
+    """Node 0's exit code once it says goodbye, or this one's if it was asked twice to end or another took its place; None if node 0 is
+    gone. Raises DistError."""
     leave = _Leave(leader, process)
     while not leader.gone:
         if (code := leader.goodbye()) is not None:
@@ -74,7 +75,7 @@ def _serve(leader: Leader, settings: Settings, devices: list[torch.device], proc
         if (announced := leader.next()) is not None:
             _train(leader, leave, *announced, settings, devices)
         time.sleep(_TICK)
-    return None
+    return 1 if leader.displaced else None
 
 
 class _Leave:
@@ -87,6 +88,7 @@ class _Leave:
         """Whether it was asked twice, and waits for nothing."""
         if self._process.shutting_down() and not self._said:
             self._said = True
+            log.info("asked to end: node 0 gives the run back first, at the next step boundary")
             self._leader.leave()
         return self._process.hurried()
 
@@ -121,9 +123,14 @@ def _train(
                 part=part,
             )
         except RankFailed as failed:
-            leader.report(number, failed.fail, lost=failed.lost)
+            fail, lost = failed.fail, failed.lost
         except Exception as error:  # noqa: BLE001 — the boundary between a run and the worker that survives it
-            leader.report(number, failure(claim.attempt, error, settings.home), lost=False)
+            fail, lost = failure(claim.attempt, error, settings.home), False
+        else:
+            log.info("this node's part of the run is over")
+            return
+        log.warning("this node's part of the run ended: %s", fail.error.message)
+        leader.report(number, fail, lost=lost)
 
 
 def _place(settings: Settings, announced: Announced, device: str) -> Place:

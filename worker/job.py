@@ -97,8 +97,8 @@ def run_claim(worker: Worker, claim: Claim) -> bool:
         if end is None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
-            outcome = end.outcome if isinstance(end, Finish) else f"failed, {end.error.code}"
-            log.info("run %s, attempt %s ended: %s", claim.run_id, claim.attempt, outcome)
+            how = end.outcome if isinstance(end, Finish) else f"failed: {end.error.message}"
+            log.info("run %s, attempt %s ended: %s", claim.run_id, claim.attempt, how)
             over = _tell_the_end(worker, claim, spool, end) and _ends(end)
         worker.held.remove((claim, spool))
         if lease.lost:

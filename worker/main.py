@@ -78,7 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
         except Unreachable as error:
             raise CannotStart(str(error)) from None
         followers = (
-            Followers(settings.nodes, settings.rendezvous) if settings.rendezvous and settings.nodes > 1 else None
+            Followers(settings.nodes, settings.rendezvous, settings.processes)
+            if settings.rendezvous and settings.nodes > 1
+            else None
         )
     settle(device)
     process = Process(arguments, once=settings.once, parent=None if line is None else parent)

@@ -50,6 +50,7 @@ _LEAVE_SECONDS = 10.0  # for the others, once the first has ended
 _FAREWELL_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 1.0  # for the others, once one has died: torch's agent asks them to end, and they do not listen
 _LAST_WORDS_OF_NODES_SECONDS = 5.0
+_LOST_NODE_SECONDS = 20.0  # till node 0 knows which other one is gone
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # From a terminal, or from Slurm to all of a job: the worker is asked to end, and ends its processes.
 _ASKS = signal.SIGINT, signal.SIGTERM
@@ -175,6 +176,11 @@ class Heard:
         """What one of them said of its end, unless it only lost another."""
         return next((fail for _, fail, lost in sorted(self.failed, key=lambda one: one[0]) if not lost), None)
 
+    @property
+    def only_lost(self) -> bool:
+        """Whether those that failed only lost another one, and none was killed."""
+        return bool(self.failed) and self.own_failure() is None and all(code >= 0 for code in self.codes.values())
+
 
 def run_ranks(
     work: Work,
@@ -218,6 +224,8 @@ def run_ranks(
                 max_restarts=0,
                 logs_specs=DefaultLogsSpecs(log_dir=folder),
             )
+            # It would warn of processes that outlive the worker; these end with it.
+            logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.ERROR)
             os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it would open one more, and nobody would use it
             try:
                 elastic_launch(config, _rank)(
@@ -234,7 +242,7 @@ def run_ranks(
     finally:
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
-        thread.join()
+        thread.join(_LEAVE_SECONDS)  # the agent does not notice each end, and the worker has more to do
         for ours, theirs in lines:
             ours.close()
             theirs.close()
@@ -242,8 +250,7 @@ def run_ranks(
         raise heard.refused
     if first in heard.ended:
         return heard.result
-    lost = heard.own_failure() is None and not any(code < 0 for code in heard.codes.values())
-    raise RankFailed(_cause(attempt, heard, launched, total), lost=lost and bool(heard.failed))
+    raise RankFailed(_cause(attempt, heard, launched, total), lost=heard.only_lost)
 
 
 def _serve(
@@ -255,13 +262,19 @@ def _serve(
 ) -> None:
     """Until the processes have ended, or should be."""
     first = part.first if part else 0
-    last_words = _LAST_WORDS_OF_NODES_SECONDS if part and not first else _LAST_WORDS_SECONDS
-    farewell = last_words if first else _FAREWELL_SECONDS
+    farewell = _LAST_WORDS_SECONDS if first else _FAREWELL_SECONDS
+
+    def last_words() -> float:
+        if part is None or first:
+            return _LAST_WORDS_SECONDS
+        return _LOST_NODE_SECONDS if heard.only_lost else _LAST_WORDS_OF_NODES_SECONDS
+
     until, open_lines = float("inf"), {rank: ours for rank, (ours, _) in enumerate(lines, start=first)}
     while time.monotonic() < until:
         if part is not None and first not in heard.ended and (failure := part.elsewhere()) is not None:
             heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
-            until = min(until, time.monotonic() + farewell)
+            known = first not in open_lines and not failure[2]
+            until = min(until, time.monotonic() + (0.0 if known else farewell))
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:
@@ -275,7 +288,7 @@ def _serve(
                         child.join(_LAST_WORDS_SECONDS)
                         heard.codes[rank] = child.exitcode or 0
                     if rank == first or rank not in {failed for failed, *_ in heard.failed}:
-                        until = min(until, time.monotonic() + last_words)
+                        until = min(until, time.monotonic() + last_words())
                 continue
             if message[0] == "here":
                 lines[rank - first][1].close()  # that end is the process's alone from now on
@@ -293,7 +306,7 @@ def _serve(
         if not ready and not thread.is_alive():
             if part is None or first in heard.ended:
                 return
-            until = min(until, time.monotonic() + last_words)
+            until = min(until, time.monotonic() + last_words())
 
 
 def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int) -> Fail:
@@ -355,8 +368,9 @@ def _rank(
         os._exit(0)
     if not ended:
         # Without a farewell: the others wait in the midst of a step. As if it had ended well, since else torch's agent would kill the
-        # first one, which still has reports to send: it ends by itself once it finds that this one has gone.
-        os._exit(0 if rank else 1)
+        # first one, which still has reports to send: it ends by itself once it finds that this one has gone. But one of each node says
+        # that it failed: the agent would wait without end for what processes return that ended well.
+        os._exit(1 if here == 0 else 0)
     dist.destroy_process_group()
 
 
@@ -379,7 +393,11 @@ def tell_end(line: Line, attempt: int, do: Callable[[], Any]) -> bool:
     except Dismissed:
         raise
     except Exception as error:  # noqa: BLE001 — the boundary of the process
-        lost = isinstance(error, dist.DistError) or "gloo" in str(error)
-        line.tell("failed", (failure(attempt, error), lost))
+        fail = failure(attempt, error)
+        if lost := isinstance(error, dist.DistError) or "gloo" in str(error):
+            text = "A process of this run lost another one, which ended without a word. The run goes on from its last checkpoint."
+            said = RunError(code="rank_died", message=text, details=fail.error.details)
+            fail = fail.model_copy(update={"error": said})
+        line.tell("failed", (fail, lost))
         return False
     return True

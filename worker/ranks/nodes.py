@@ -30,7 +30,7 @@ _LOST_SECONDS = 15.0  # without a pulse
 _ANSWER = timedelta(seconds=30)
 _GOODBYE_SECONDS = 15.0  # for all to hear it; a process of theirs may have to be ended first
 # Keys of the store. Those of one run begin with its number.
-_RUNS, _LEAVING, _GOODBYE = "runs", "leaving", "goodbye"
+_RUNS, _LEAVING, _GOODBYE, _PROCESSES, _REFUSED = "runs", "leaving", "goodbye", "processes", "refused"
 
 
 class Announced(BaseModel):
@@ -70,9 +70,11 @@ def _connect(address: str, *, lead: bool) -> TCPStore:
 class Followers:
     """The other nodes, as node 0 sees them. Raises CannotStart if the store cannot be opened."""
 
-    def __init__(self, nodes: int, address: str) -> None:
+    def __init__(self, nodes: int, address: str, processes: int) -> None:
+        """`processes`: on each of them."""
         try:
             self._store = _connect(address, lead=True)
+            self._store.set(_PROCESSES, str(processes))
         except (DistError, RuntimeError, OverflowError) as error:
             said = str(error).partition("\n")[0]
             raise CannotStart(
@@ -102,7 +104,12 @@ class Followers:
             if (missing := self.missing) != said:
                 log.info("waiting for the nodes %s", missing) if missing else log.info("all nodes are there")
                 said = missing
-            self.leaving = self.leaving or self._store.check([_LEAVING])
+            if self._store.check([_REFUSED]):
+                log.error("%s", self._store.get(_REFUSED).decode())
+                self._store.delete_key(_REFUSED)
+            if not self.leaving and self._store.check([_LEAVING]):
+                log.info("a node was asked to end: this one gives its run back, and all of them end")
+                self.leaving = True
 
     @contextmanager
     def run(self, announced: Announced, hear: Callable[[int, Rank], None]) -> Iterator[Part]:
@@ -150,6 +157,7 @@ class Followers:
 
     def close(self, code: int) -> None:
         """Say goodbye with the exit code of this process, and wait a moment until all have heard it."""
+        log.info("ending with all nodes, with exit code %d", code)
         self._over.set()
         self._thread.join()
         self._store.set(_GOODBYE, str(code))
@@ -160,20 +168,28 @@ class Followers:
 
 
 class Leader:
-    """Node 0, as another node sees it. Raises ConnectionError if it is not there; `gone` once it no longer answers."""
+    """Node 0, as another node sees it. Raises ConnectionError if it is not there; `gone` once it no longer answers, or once another
+    process took this one's number (`displaced`).
 
-    def __init__(self, node: int, address: str) -> None:
+    Raises CannotStart if it has another number of processes.
+    """
+
+    def __init__(self, node: int, address: str, processes: int) -> None:
         try:
             socket.create_connection(host_and_port(address), _PULSE_SECONDS).close()  # torch's would log each try
             self._store = _connect(address, lead=False)
             self._taken = self._store.add(_RUNS, 0)  # a run that is under way goes on without this process
+            if (theirs := int(self._store.get(_PROCESSES))) != processes:
+                text = f"node {node} has --processes {processes} and node 0 has {theirs}: start all nodes with the same number"
+                self._store.set(_REFUSED, text)
+                raise CannotStart(text)
             self._name = secrets.token_hex(8)
             self._store.set(f"node/{node}", self._name)
         except (OSError, DistError, RuntimeError) as error:
             raise ConnectionError(f"node 0 does not answer at {address}: {error}") from error
         self._node, self._address = node, address
         self._left = threading.Event()
-        self.gone = False
+        self.gone = self.displaced = False
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
         self._thread.start()
 
@@ -182,7 +198,8 @@ class Leader:
             while True:
                 self._store.add(f"pulse/{self._node}", 1)
                 if self._store.get(f"node/{self._node}").decode() != self._name:
-                    log.error("another process is node %d, too", self._node)
+                    log.error("another process is node %d, too: this one ends", self._node)
+                    self.displaced = True
                     break
                 if self._left.wait(_PULSE_SECONDS):
                     return
@@ -232,6 +249,7 @@ class Leader:
         if not self._store.check([_GOODBYE]):
             return None
         code = int(self._store.get(_GOODBYE))
+        log.info("ending with node 0, with exit code %d", code)
         self._store.set(f"gone/{self._node}", "")
         return code
 

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -131,11 +132,12 @@ def send_slowly_once_another_node_failed(ranks: Ranks, device: torch.device, lin
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> None:
+def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts(caplog: pytest.LogCaptureFixture) -> None:
     everybody, told, one, none, shares = run(talk, "hello", count=3, double=lambda number: 2 * number)
     assert [(rank, device, word) for rank, _, _, device, word in everybody] == [(n, "cpu", "hello") for n in range(3)]
     assert len({pid for _, pid, *_ in everybody} | {os.getpid()}) == 4
     assert (told, one, none, shares) == (42, True, False, [[0, 1], []])
+    assert "signal handlers" not in caplog.text  # torch's warning of orphans, which these cannot become
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -203,3 +205,33 @@ def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
 
 def test_an_interrupted_first_process_ends_the_others() -> None:
     assert run(leave) == "paused"
+
+
+def lose_another_node(ranks: Ranks, device: torch.device, line: Line) -> None:
+    line.ask("lose")
+    raise RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_node_that_was_lost_is_named_once_it_is_known_and_a_torn_connection_is_no_crash(known: bool) -> None:
+    lost: list[float] = []
+    said = Fail(attempt=3, error=RunError(code="rank_died", message="Node 1 was lost."), retryable=True)
+
+    def elsewhere() -> tuple[int, Fail, bool] | None:
+        return (1, said, False) if known and lost and time.monotonic() - lost[0] > 2 else None
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), elsewhere)
+    seconds = {"_LAST_WORDS_OF_NODES_SECONDS": 0.3, "_LOST_NODE_SECONDS": 60.0 if known else 0.3}
+    with patch.multiple(launch, **seconds), pytest.raises(RankFailed) as failed:
+        run(lose_another_node, count=1, part=part, lose=lambda: lost.append(time.monotonic()))
+    error = failed.value.fail.error
+    assert (error.code, "Node 1" in error.message, failed.value.fail.retryable) == ("rank_died", known, True)
+    assert known or "Connection closed" in (error.details or "")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_node_is_done_with_a_run_once_all_of_its_processes_failed(count: int) -> None:
+    with pytest.raises(RankFailed, match="nowhere"):
+        run(talk, "hello", count=count, part=Part(1, 3, ("nowhere", "meeting"), lambda: None))
+    assert "ranks" not in {thread.name for thread in threading.enumerate()}

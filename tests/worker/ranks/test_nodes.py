@@ -66,8 +66,8 @@ def test_processes_are_dealt_to_as_many_nodes_as_they_need() -> None:
 
 
 def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0s(address: str) -> None:
-    followers = Followers(3, address)
-    one, two = Leader(1, address), Leader(2, address)
+    followers = Followers(3, address, 2)
+    one, two = Leader(1, address, 2), Leader(2, address, 2)
     until(lambda: not followers.missing)
     heard = list[tuple[int, Rank]]()
     with followers.run(announced((0, 2), (2, 1)), lambda *said: heard.append(said)) as part:
@@ -88,7 +88,7 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
         assert part.elsewhere() == (2, FAIL, False)
     rank, _, lost = theirs.elsewhere() or (None, None, None)
     assert (rank, lost) == (0, True)
-    assert Leader(1, address).next() is None, "it goes on without a node that comes later"
+    assert Leader(1, address, 2).next() is None, "it goes on without a node that comes later"
     began = time.monotonic()
     followers.close(75)
     assert time.monotonic() - began > 0.4, "nobody has heard it yet"
@@ -98,13 +98,15 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
 
 
 def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -> None:
-    followers = Followers(2, address)
-    first = Leader(1, address)
+    followers = Followers(2, address, 2)
+    first = Leader(1, address, 2)
     until(lambda: not followers.missing)
     with followers.run(announced((0, 1), (1, 1)), never) as part:
-        second = Leader(1, address)
+        second = Leader(1, address, 2)
         until(part.elsewhere)
     until(lambda: first.gone)
+    assert first.displaced
+    assert not second.displaced
     until(lambda: not followers.missing)
     with followers.run(announced((0, 1), (1, 1)), never) as part:
         assert part.elsewhere() is None
@@ -117,8 +119,8 @@ def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -
 
 
 def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_again(address: str) -> None:
-    followers = Followers(2, address)
-    leader = Leader(1, address)
+    followers = Followers(2, address, 2)
+    leader = Leader(1, address, 2)
     until(lambda: not followers.missing)
     with followers.run(announced((0, 1), (1, 1)), never):
         leader.close()
@@ -129,20 +131,31 @@ def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_ag
 
 
 def test_a_node_that_was_asked_to_end_lets_node_0_know(address: str) -> None:
-    followers = Followers(2, address)
-    leader = Leader(1, address)
+    followers = Followers(2, address, 2)
+    leader = Leader(1, address, 2)
     leader.leave()
     until(lambda: followers.leaving)
     leader.close()
     followers.close(0)
 
 
+def test_a_node_with_another_number_of_processes_is_refused_and_both_say_why(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    followers = Followers(2, address, 2)
+    with pytest.raises(CannotStart, match="node 1 has --processes 1 and node 0 has 2") as refused:
+        Leader(1, address, 1)
+    until(lambda: str(refused.value) in caplog.text)
+    assert followers.missing == [1]
+    followers.close(0)
+
+
 def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> None:
     host, port = address.split(":")
     with socket.create_server((host, int(port))), pytest.raises(CannotStart, match="--rendezvous"):
-        Followers(2, address)
+        Followers(2, address, 2)
     with pytest.raises(ConnectionError, match="does not answer"):
-        Leader(1, address)
+        Leader(1, address, 2)
 
 
 @pytest.mark.parametrize(
