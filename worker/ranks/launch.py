@@ -224,8 +224,6 @@ def run_ranks(
                 max_restarts=0,
                 logs_specs=DefaultLogsSpecs(log_dir=folder),
             )
-            # It would warn of processes that outlive the worker; these end with it.
-            logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.ERROR)
             os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it would open one more, and nobody would use it
             try:
                 elastic_launch(config, _rank)(

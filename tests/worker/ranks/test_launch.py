@@ -132,12 +132,11 @@ def send_slowly_once_another_node_failed(ranks: Ranks, device: torch.device, lin
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> None:
     everybody, told, one, none, shares = run(talk, "hello", count=3, double=lambda number: 2 * number)
     assert [(rank, device, word) for rank, _, _, device, word in everybody] == [(n, "cpu", "hello") for n in range(3)]
     assert len({pid for _, pid, *_ in everybody} | {os.getpid()}) == 4
     assert (told, one, none, shares) == (42, True, False, [[0, 1], []])
-    assert "signal handlers" not in caplog.text  # torch's warning of orphans, which these cannot become
 
 
 @pytest.mark.parametrize("which", [0, 1])
