@@ -80,7 +80,7 @@ def shares_of_processes(config: GrpoConfig, _facts: Facts) -> Hints:
         text = f"{given} {processes - prompts} of {processes} processes without a group, which only wait"
         yield _hint("warning", "compute.processes", text, prompts)
     elif rest := prompts % processes:
-        text = f"{prompts} prompts a step are no multiple of {processes} processes: {rest} of them {'has' if rest == 1 else 'have'} one group more, and the others wait"
+        text = f"{prompts} prompts a step are not divided evenly among {processes} processes: {rest} of them {'has' if rest == 1 else 'have'} one group more, and the others wait"
         yield _hint("info", "compute.processes", text)
 
 

@@ -394,7 +394,7 @@ def test_a_sample_of_a_task_counts_its_completions() -> None:
     ("prompts", "level", "text"),
     [
         (1, "warning", "1 prompt a step leaves 1 of 2 processes without a group"),
-        (5, "info", "5 prompts a step are no multiple of 2 processes: 1 of them has one group more"),
+        (5, "info", "5 prompts a step are not divided evenly among 2 processes: 1 of them has one group more"),
         (4, None, ""),
     ],
 )
