@@ -39,6 +39,9 @@ def killed_after(site: Site, checkpoints: int) -> tuple[int, list[Path]]:
     return run.id, folders
 
 
+LOST = "attempt 1 ended: its worker was not heard any more"
+
+
 def warnings(site: Site, run_id: int) -> list[str]:
     return [line.message for line in site.client.logs(run_id).items if line.level == "warning"]
 
@@ -56,7 +59,8 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_be
     finishes_whole(site, run_id)
     newest, before = (int(folder.name.split("-")[1]) for folder in (folders[-1], folders[-2]))
     assert warnings(site, run_id) == [
-        f"checkpoint step {newest} is damaged (hash of model/model.safetensors differs); the run goes on from step {before}"
+        LOST,
+        f"checkpoint step {newest} is damaged (hash of model/model.safetensors differs); the run goes on from step {before}",
     ]
 
 
@@ -65,6 +69,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_says_so_and_begins_again(site: 
     for folder in folders:
         (folder / "manifest.json").write_text("{}")
     finishes_whole(site, run_id)
-    [said] = warnings(site, run_id)
+    lost, said = warnings(site, run_id)
+    assert lost == LOST
     assert said.count("is damaged (hash of manifest.json differs)") == len(folders)
     assert said.endswith("no checkpoint is whole, so the run begins at step 0")

@@ -54,7 +54,9 @@ def outcome(ranks: Ranks, store: Path, variant: dict[str, Any], steps: int) -> O
             configured(**{"budget": budget, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast
         )
     reported = [message.model_dump(mode="json") for kind, message in witness.messages if kind == "report"]
-    for report in reported:  # one process alone has no figures by process
+    for report in reported:  # one process alone has no figures by process, and does not say that it is alone
+        for line in report["logs"]:
+            line["message"] = line["message"].replace(f"{ranks.count} processes, ", "")
         report["metrics"] = {name: of for name, of in report["metrics"].items() if not name.startswith(BY_RANK)}
     return reported, {name: whole(one) for name, one in policy.named_parameters()}
 
