@@ -170,7 +170,7 @@ def _serve(worker: Worker, process: Process) -> bool:
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
-        answered, refused = False, ""  # the request
+        answered, refused = False, ""
         try:
             if not recovered:
                 recovery.advance()

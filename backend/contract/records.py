@@ -92,7 +92,7 @@ class Rank(Record):
 
 
 class Ranks(Record):
-    """The processes that train a run, by number; of more than 64 those that hold the others up most."""
+    """The processes that train a run, by number; of very many only those that hold the others up most."""
 
     count: Count = 0  # all of them; 0 if the run is not trained by several at this moment
     items: Annotated[list[Rank], Field(max_length=MOST_RANKS)] = []

@@ -182,7 +182,7 @@ class TrainingPass:
         self._checked = True
 
     def _difference(self, batch: TokenBatch) -> str:
-        """How far the path is from the plain one in some process, where that is more than rounding; else "".
+        """How far the path is from the plain one, by the process that finds it farthest; "" if all find no more than rounding.
 
         In float32 first, where rounding hides no error and looks like none; then in the precision of training, whose kernels are
         others. All processes go on or none: they gather weights together.
