@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import drawn, field, fill, settled
-from playwright.sync_api import Page, expect
+from on_page import field, fill, settled
+from playwright.sync_api import Locator, Page, expect
 from processes import wait_until
 from stack import Stack
 
@@ -37,6 +37,15 @@ def opened(open_page: Callable[[str], Page], stack: Stack, **changes: object) ->
     return open_page(f"/new-run?clone={run.id}&part=Before+launch")
 
 
+def _bars(chart: Locator) -> dict[str, int]:
+    """The prompts of each bar by its success rate; none before the browser has drawn them, which is after their frame."""
+    labels = chart.locator("svg.marks .mark-rect path[aria-label]").evaluate_all(
+        "bars => bars.map(one => one.ariaLabel)"
+    )
+    found = [re.search(r"success rate in percent: ([^;]+); prompts: (\d+)", label) for label in labels]
+    return {one[1]: int(one[2]) for one in found if one is not None}
+
+
 def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_forms_data(
     open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
@@ -47,18 +56,8 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     page.get_by_role("button", name="Measure the data set").click()
     rates = page.locator(".st-key-before-launch-rates")
     expect(rates).to_contain_text("of 27 prompts, a click shows the groups")  # three are held out
-    drawn(page)
-    bars = rates.locator("svg.marks .mark-rect path[aria-label]")
-    shown = {
-        found[1]: int(found[2])
-        for bar in bars.all()
-        if (
-            found := re.search(
-                r"success rate in percent: ([^;]+); prompts: (\d+)", bar.get_attribute("aria-label") or ""
-            )
-        )
-    }
-    assert sum(shown.values()) == 27
+    wait_until(lambda: sum(_bars(rates).values()) == 27, "each prompt is in a bar")
+    shown = _bars(rates)
     assert shown["never"] >= EACH - 3
     never = rates.locator("svg.marks .mark-rect path[aria-label*='success rate in percent: never']").first
     never.click()
