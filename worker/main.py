@@ -170,7 +170,7 @@ def _serve(worker: Worker, process: Process) -> bool:
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         offered = worker.reward_files()
-        answered, refused = False, ""
+        answered, refused, missing = False, "", worker.missing_nodes
         try:
             if not recovered:
                 recovery.advance()
@@ -197,7 +197,7 @@ def _serve(worker: Worker, process: Process) -> bool:
         else:
             now = time.monotonic()
             deadline = now + wait
-            if worker.followers is not None and worker.followers.missing:
+            if missing:
                 idle_since = now  # nobody knows yet whether there is something to do
             if settings.idle_exit is not None:
                 if now - idle_since >= settings.idle_exit:

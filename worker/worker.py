@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 import torch
 
@@ -73,14 +73,23 @@ class Worker:
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
+    @property
+    def missing_nodes(self) -> list[int]:
+        """Without these it takes no run."""
+        return [] if self.followers is None else self.followers.missing
+
     def ask(self, *kinds: Kind) -> ClaimReply:
-        """For a run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
+        """For a run to work on, of these kinds or of all; for none, to be heard of, where there is no room. Raises ApiError, Unreachable."""
         processes = self.info.processes if self.cluster is None else self.cluster.free()
-        if not processes or (self.followers is not None and self.followers.missing):
-            return ClaimReply()
-        now = {"processes": processes, "reward_files": self.reward_files(), "models": self.models()}
-        info = self.info.model_copy(update=now)
-        return self.client.ask(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
+        missing = self.missing_nodes
+        now = {
+            "processes": processes or self.info.processes,
+            "reward_files": self.reward_files(),
+            "models": self.models(),
+            "missing_nodes": missing,
+        }
+        wanted: Sequence[Kind] = () if missing or not processes else kinds or get_args(Kind)
+        return self.client.ask(ClaimRequest(worker=self.info.model_copy(update=now), kinds=list(wanted)))
 
     @property
     def store(self) -> Store:

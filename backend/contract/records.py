@@ -403,6 +403,7 @@ class Offers(Record):
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
     processes: Annotated[int, Field(ge=1, le=1024)] = 1  # with as many it can train one run
     models: Annotated[list[OfferedModel], Field(max_length=MOST_MODELS)] = []  # besides those that come along
+    missing_nodes: Annotated[list[Count], Field(max_length=1024)] = []  # by their numbers: it takes no run without them
 
     @property
     def own_rewards(self) -> dict[str, OwnReward]:

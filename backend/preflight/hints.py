@@ -305,7 +305,10 @@ def workers(_config: RunConfig, facts: Facts) -> Hints:
 def offers(config: RunConfig, facts: Facts) -> Hints:
     """No worker has what the rewards name, the sampling engine, or as many processes."""
     needs = needs_of(config.model_dump(mode="json"))
-    if not facts.workers or any(needs.met_by(one) for one in facts.workers):
+    able = [one for one in facts.workers if needs.met_by(one)]
+    if able and all(one.missing_nodes for one in able):
+        yield _waits(_hint("info", None, "the nodes of a worker are not all there: the run waits until they are"))
+    if not facts.workers or able:
         return
     judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}
     functions = needs.functions.keys() - {name for one in facts.workers for name in one.functions}

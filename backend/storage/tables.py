@@ -360,6 +360,7 @@ worker = Table(
     Column("engines", JSON, nullable=False, server_default='["native"]'),
     Column("processes", Integer, nullable=False, server_default="1"),
     Column("models", JSON, nullable=False, server_default="[]"),
+    Column("missing_nodes", JSON, nullable=False, server_default="[]"),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )
 

@@ -66,7 +66,7 @@ def draw_worker(worker: Worker) -> None:
                 device.caption(f"{what}: {plain(', '.join(names))}")
         with work:
             if worker.run_id is None:
-                st.caption("waiting for a run" if worker.alive else "")
+                st.caption(_waits_for(worker) if worker.alive else "")
             else:
                 link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
                 if worker.processes > 1:
@@ -76,6 +76,12 @@ def draw_worker(worker: Worker) -> None:
                     )
         silent = worker.seconds_since_seen
         seen.caption(f"last heartbeat {'just now' if silent < 5 else f'{duration(silent)} ago'}")
+
+
+def _waits_for(worker: Worker) -> str:
+    if not (missing := worker.missing_nodes):
+        return "waiting for a run"
+    return f"waiting for {'node' if len(missing) == 1 else 'the nodes'} {', '.join(map(str, missing))}; it takes no run without"
 
 
 @st.fragment(run_every=30)

@@ -7,15 +7,17 @@ from collections.abc import Callable
 import httpx
 import pytest
 from acting import GRPO, Actor
+from plans import asked_here, plan
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from serving import TOKEN, Backend
-from sqlalchemy import event, text
+from sqlalchemy import text
 from test_access import paths
 from test_events import listening
 
 from backend.app import create_app
 from backend.contract.client import ApiError
-from backend.monitoring import NO_ROUTE, WORKER_MESSAGES
+from backend.monitoring import NO_ROUTE, WORKER_MESSAGES, registry_of
 
 Values = dict[tuple[str, ...], float]
 
@@ -127,24 +129,16 @@ def test_a_scrape_waits_for_no_writer_and_scans_no_table_that_grows_with_trainin
     for _ in range(3):
         backend.client.create_run(GRPO)
     Actor(backend.client).begin().report(0)
-    asked: list[tuple[str, tuple[object, ...]]] = []
-
-    def note(_one: object, _two: object, statement: str, parameters: tuple[object, ...], *_others: object) -> None:
-        asked.append((statement, parameters))
-
-    event.listen(backend.services.database.reader, "before_cursor_execute", note)
-    with backend.services.database.write():  # somebody else has the lock
+    database = backend.services.database
+    with database.write():  # somebody else has the lock
         assert scrape(backend)("groupscope_runs", "queued") == 2
-    event.remove(backend.services.database.reader, "before_cursor_execute", note)
-    with backend.services.database.read() as tx:
-        plans = [
-            row[3]
-            for statement, parameters in asked
-            for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
-        ]
+    with asked_here(database.reader) as asked:
+        generate_latest(registry_of(backend.services))
+    with database.read() as tx:
+        plans = [step for one in asked for step in plan(tx, *one)]
     assert len(asked) >= 4
     allowed = ("SCAN run USING COVERING INDEX", "SCAN worker")  # a few bytes for each run; a row for each worker's name
-    assert [plan for plan in plans if plan.startswith("SCAN") and not plan.startswith(allowed)] == []
+    assert [step for step in plans if step.startswith("SCAN") and not step.startswith(allowed)] == []
 
 
 def test_a_scrape_needs_the_token(shared_backend: Backend) -> None:

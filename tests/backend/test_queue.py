@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from acting import GRPO, SAMPLE, Actor
+from plans import plan
 from serving import Backend
 from sqlalchemy import event, update
 
@@ -89,8 +90,8 @@ def test_no_claim_deletion_or_checkpoint_reads_the_runs_that_wait(backend: Backe
     assert len(looked) == 3
     with backend.services.database.read() as tx:
         for statement, parameters in looked:
-            plan = [str(row[-1]) for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-            assert any("USING COVERING INDEX ix_run_queue" in step for step in plan), plan
+            steps = plan(tx, statement, parameters)
+            assert any("USING COVERING INDEX ix_run_queue" in step for step in steps), steps
     assert not [one for one in asked if "CAST(run.config" in one[0]]
 
 

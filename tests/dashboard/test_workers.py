@@ -50,6 +50,15 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
     assert link.proto.query_string == f"id={run.id}"
 
 
+def test_a_worker_whose_nodes_are_not_all_there_names_them(open_page: OpenPage, backend: Backend) -> None:
+    backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
+    waits = worker("led").model_copy(update={"missing_nodes": [1, 3]})
+    assert backend.client.ask(p.ClaimRequest(worker=waits, kinds=[])).claim is None
+    assert "waiting for the nodes 1, 3; it takes no run without" in texts(open_page("workers"))
+    backend.client.ask(p.ClaimRequest(worker=worker("led"), kinds=[]))
+    assert "waiting for a run" in texts(open_page("workers"))
+
+
 def test_a_worker_that_went_away_is_said_to_be_away(open_page: OpenPage, backend: Backend) -> None:
     backend.client.ask(p.ClaimRequest(worker=worker("gone")))
     backend.clock.now += 600

@@ -73,9 +73,10 @@ class Followers:
     def __init__(self, nodes: int, address: str, processes: int) -> None:
         """`processes`: on each of them."""
         try:
+            socket.getaddrinfo(*host_and_port(address))  # torch's words for a name that nobody knows say nothing
             self._store = _connect(address, lead=True)
             self._store.set(_PROCESSES, str(processes))
-        except (DistError, RuntimeError, OverflowError) as error:
+        except (OSError, DistError, RuntimeError, OverflowError) as error:
             said = str(error).partition("\n")[0]
             raise CannotStart(
                 f"the other nodes cannot meet at GROUPSCOPE_RENDEZVOUS (--rendezvous), {address}: {said}"

@@ -390,6 +390,17 @@ def test_a_sample_of_a_task_counts_its_completions() -> None:
     assert (answer.ok, answer.completions_per_step) == (True, 64)
 
 
+def test_a_run_that_would_wait_for_the_nodes_of_the_only_workers_that_can_train_it_is_told() -> None:
+    whole, part = (CPU.model_copy(update={"processes": 2, "missing_nodes": missing}) for missing in ([], [1]))
+
+    def said(*workers: Offers) -> list[bool]:
+        config = GrpoConfig.model_validate({"compute": {"processes": 2}})
+        return [one.waits for one in preflight(config, Facts(workers=workers)).messages if "nodes" in one.text]
+
+    assert said(part) == said(part, CPU) == [True]
+    assert said(part, whole) == []
+
+
 @pytest.mark.parametrize(
     ("prompts", "level", "text"),
     [

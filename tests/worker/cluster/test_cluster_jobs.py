@@ -179,11 +179,15 @@ def test_a_node_takes_judges_and_vllm_from_its_own_environment(tmp_path: Path, m
     assert (received.silence_seconds, received.token, received.backend_url) == (7, None, "http://127.0.0.1:8000")
 
 
-def test_nothing_is_asked_of_the_backend_while_the_cluster_is_full(tmp_path: Path) -> None:
-    wire, place = Wire(), InPlace(tmp_path)
-    place.places = 0
-    one = worker(tmp_path, wire)  # whose client would not be answered
-    assert type(one)(**{**one.__dict__, "cluster": place}).ask().claim is None
+@pytest.mark.parametrize("places", [0, 1])
+def test_while_the_cluster_is_full_a_worker_lets_the_backend_know_of_it_and_takes_no_run(
+    tmp_path: Path, places: int
+) -> None:
+    place, client = InPlace(tmp_path), Mock()
+    place.places = places
+    replace(worker(tmp_path, Wire()), cluster=place, client=client).ask("sample")
+    [(asked,)] = [call.args for call in client.ask.call_args_list]
+    assert (asked.kinds, asked.worker.processes) == (["sample"] * places, 1)
 
 
 def test_without_ray_a_worker_says_what_to_install(

@@ -150,6 +150,11 @@ def test_a_node_with_another_number_of_processes_is_refused_and_both_say_why(
     followers.close(0)
 
 
+def test_a_meeting_place_that_nobody_knows_is_refused_in_words() -> None:
+    with pytest.raises(CannotStart, match=r"--rendezvous\), no-such-machine.invalid:29400: .*not known|resolution"):
+        Followers(2, "no-such-machine.invalid:29400", 1)
+
+
 def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> None:
     host, port = address.split(":")
     with socket.create_server((host, int(port))), pytest.raises(CannotStart, match="--rendezvous"):
