@@ -37,6 +37,7 @@ FROM build AS package
 COPY backend backend
 COPY worker worker
 COPY dashboard dashboard
+COPY groupscope groupscope
 RUN pip wheel --no-deps --wheel-dir /package ${PIP_ARGS} .
 
 FROM base AS backend

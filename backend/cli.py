@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from backend.connection import Connection
 from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.connection import Connection
 from backend.contract.home import CannotStart, load, system_words, token_in
 from backend.contract.records import MOST_PARTS
 
@@ -205,6 +205,23 @@ def export(
 
 
 @app.command()
+def sync(backend: Backend = None, token_file: TokenFile = None, home: Home = None) -> None:
+    """Send what recordings of other trainers' runs left on this disk while the backend was away."""
+    from groupscope.outbox import deliver, left_over
+
+    with _client(backend, token_file, home) as client:
+        waiting = list(left_over(load(Connection).home))
+        for about in waiting:
+            if (sent := deliver(about, client)) is None:
+                typer.echo(f"{about.stem}: its program still runs, and sends by itself")
+            else:
+                claim, count = sent
+                typer.echo(f"run {claim.run_id}, {_plain(claim.name)}: {count} message{'s' if count != 1 else ''} sent")
+        if not waiting:
+            typer.echo("nothing waits")
+
+
+@app.command()
 def backup(
     output: Annotated[
         Path | None, typer.Argument(help="The archive to write; groupscope-<time>.tar here if it is not named.")
@@ -213,11 +230,12 @@ def backup(
 ) -> None:
     """Copy a home that may be in use: the database, uploads, token traces and checkpoints, as one file."""
     from backend.operations.backup import back_up
+    from backend.operations.place import Place
 
     _export(home=home)
     with _plain_errors():
         output = output or Path(f"groupscope-{datetime.now():%Y-%m-%d-%H%M%S}.tar")
-        connection = load(Connection)
+        connection = load(Place)
         if connection.database_url is not None:
             _fail(
                 "GROUPSCOPE_DATABASE_URL says that the records lie elsewhere: copy that database with its own tool, and the "
@@ -271,10 +289,11 @@ def doctor(
 ) -> None:
     """Say what is wrong with this installation, and what to do. Exit code 1 if anything is."""
     from backend.operations.doctor import Installation, report
+    from backend.operations.place import Place
 
     _export(token_file, backend_url=backend, home=home)
     with _plain_errors():
-        if not report(Installation(load(Connection), thorough), lambda line: typer.echo(_plain(line))):
+        if not report(Installation(load(Place), thorough), lambda line: typer.echo(_plain(line))):
             raise typer.Exit(1)
 
 

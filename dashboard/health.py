@@ -184,7 +184,7 @@ def evidence_figure(name: str, series: Series, evidence: Evidence) -> Figure:
 def draw_ways(run: Run, hint: Hint) -> None:
     """Draw links to the groups of the step that shows it best, and to the completions of all its steps if they end alike."""
     seen = hint.evidence
-    if seen is None or run.kind != "grpo":
+    if seen is None or not run.by_groups:
         return
     with st.container(horizontal=True):
         if seen.finish_reason is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("backend", "worker", "dashboard", "tests", "scripts", "docs")
+FOLDERS = ("backend", "worker", "dashboard", "groupscope", "tests", "scripts", "docs")
 AT_ONCE = 2
 FILES = ("pyproject.toml", "docker-compose.yml", "Dockerfile", "README.md")
 

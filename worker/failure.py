@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 
 from backend.contract.protocol import Fail
 from backend.contract.records import RunError
+from backend.contract.spool import Damaged, Refused, SpoolFull
 from worker.errors import RunFailure
-from worker.spool import Damaged, Refused, SpoolFull
 
 _ALLOC_FAILED = "CUBLAS_STATUS_ALLOC_FAILED"
 # As torch writes them for CUDA's runtime, driver and libraries; as Triton does; and as CUDA names its errors itself.

@@ -22,6 +22,7 @@ from backend.contract.protocol import (
 )
 from backend.contract.records import Progress, RunError
 from backend.contract.sample import SampleConfig
+from backend.contract.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send, spool_file
 from worker.compute import compute, compute_in_ranks, place_of
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
@@ -29,7 +30,6 @@ from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.ranks.launch import RankFailed
 from worker.reporter import Channels, Ending
-from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.store import Store
 from worker.watch import Asked, Patience, Verdict, Watch
 from worker.worker import Worker
@@ -65,10 +65,8 @@ def run_claim(worker: Worker, claim: Claim) -> bool:
     """Do what was claimed and report how it ended: whether the run is over, and the backend knows. Raises Spent after the report."""
     lease = Lease(worker.client, claim, worker.info.name, worker.reward_files)
     spool = Spool(
-        worker.spool_folder,
-        claim.run_id,
-        claim.attempt,
-        worker.client,
+        spool_file(worker.spool_folder, claim.run_id, claim.attempt),
+        partial(send, worker.client, claim.run_id),
         on_lost=lease.mark_lost,
         cap_bytes=worker.settings.spool_cap_bytes,
         secret=claim.secret,

@@ -17,6 +17,7 @@ from backend.bucket.bucket import Bucket, BucketTrouble
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import ASK_AGAIN_SECONDS, WorkerInfo
+from backend.contract.spool import Recovery
 from worker.checkpoint import remove_partial
 from worker.cluster.cluster import Cluster, need_ray
 from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
@@ -30,7 +31,6 @@ from worker.ranks.nodes import Followers
 from worker.rewards.reward_folder import RewardFolder
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
-from worker.spool import Recovery
 from worker.worker import Worker
 
 log = logging.getLogger(__name__)

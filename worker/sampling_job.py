@@ -11,6 +11,7 @@ from backend.contract.client import ApiError
 from backend.contract.groups import CompletionData, Group, GroupReport
 from backend.contract.protocol import LogLine, Report, Start
 from backend.contract.records import Progress
+from backend.contract.report_parts import in_parts
 from backend.contract.reward import Rewards
 from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
@@ -18,7 +19,6 @@ from worker.errors import RunFailure
 from worker.group_records import finite, known_mean, sampled_reports
 from worker.groups import GroupSampler, Scored
 from worker.policy.policy import Policy
-from worker.report_parts import in_parts
 from worker.reporter import Channels
 from worker.rewards.answers import number
 from worker.rewards.scoring import RewardScorer, Sample

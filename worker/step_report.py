@@ -9,6 +9,8 @@ import numpy as np
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import BY_RANK
+from backend.contract.token_texts import TokenTexts
+from backend.contract.trace_file import TraceTooLarge
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports, known_mean
@@ -18,7 +20,7 @@ from worker.reporter import StepContent
 from worker.rewards.scoring import Scores
 from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
-from worker.traces import TokenTexts, TraceTooLarge, trace_file, traced_rows
+from worker.traces import trace_file, traced_rows
 
 
 def step_metrics(

@@ -1,86 +1,19 @@
-"""Token traces: the per-token values of a step, as one compressed Parquet file, and what each token adds to the text."""
+"""Token traces: the per-token values of a step, as one compressed Parquet file."""
 
-import base64
-import hashlib
-import io
 import math
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from backend.contract.groups import TokenTrace
 from backend.contract.protocol import TraceFile
+from backend.contract.token_texts import TokenTexts
+from backend.contract.trace_file import packed
 from backend.contract.training import Telemetry
 from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
-
-MAX_BYTES = 36 * 2**20
-"""Of a file; the contract's limit of 48 MiB holds for its base64 text."""
-
-_INCOMPLETE = "\ufffd"
-
-
-class TokenTexts:
-    """Tells the texts of tokens. Its tokenizer is a copy: it is asked in one thread while another one samples."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = deepcopy(tokenizer)
-        self._alone: dict[int, str] = {}  # at most one for each token of the vocabulary
-
-    def of(self, ids: Sequence[int]) -> list[bytes]:
-        """The UTF-8 bytes that each token adds to the text, ending tokens included.
-
-        A character that several tokens make up together belongs to the last of them.
-        """
-        whole = self._decode(ids)
-        for token in ids:
-            if token not in self._alone:
-                self._alone[token] = self._decode([token])
-        texts = [self._alone[token] for token in ids]
-        if "".join(texts) != whole:
-            texts = list(self._completed(ids, texts))
-        if "".join(texts) != whole:
-            texts = list(self._by_prefix(ids))
-        return [text.encode(errors="replace") for text in texts]
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids)))
-
-    def _completed(self, ids: Sequence[int], texts: Sequence[str]) -> Iterator[str]:
-        """Tokens that are not a text by themselves, read together with those after them until they are."""
-        pending: list[int] = []
-        for place, (token, text) in enumerate(zip(ids, texts, strict=True), start=1):
-            if not pending and _INCOMPLETE not in text:
-                yield text
-                continue
-            pending.append(token)
-            together = self._decode(pending)
-            if together.endswith(_INCOMPLETE) and place < len(ids):
-                yield ""
-            else:
-                yield together
-                pending = []
-
-    def _by_prefix(self, ids: Sequence[int]) -> Iterator[str]:
-        """Where a token's text depends on what is before it: what the text up to it has more than the text before it."""
-        shown = ""
-        for end in range(1, len(ids) + 1):
-            text = self._decode(ids[:end])
-            if text.endswith(_INCOMPLETE) and end < len(ids):
-                yield ""
-            else:
-                yield text[len(shown) :]
-                shown = text
-
-
-class TraceTooLarge(Exception):
-    """More than one report can carry."""
 
 
 def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: NDArray[np.float64]) -> list[int]:
@@ -115,17 +48,7 @@ def trace_file(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: Tok
         "sampling_logprob": pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32())),
     }
     measured = [name for name in TokenTrace.model_fields if tokens.get(name) is not None]
-    buffer = io.BytesIO()
-    table = pa.table(columns | {name: _lists(name, rows, tokens) for name in measured})
-    pq.write_table(table, buffer, compression="zstd")
-    data = buffer.getvalue()
-    if len(data) > MAX_BYTES:
-        raise TraceTooLarge(
-            f"the token traces of {len(rows):,} completions are {len(data) / 2**20:.0f} MiB, above {MAX_BYTES / 2**20:.0f}"
-        )
-    return TraceFile(
-        sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode("ascii"), rows=len(rows)
-    )
+    return packed(columns | {name: _lists(name, rows, tokens) for name in measured}, len(rows))
 
 
 def _lists(name: str, rows: list[int], tokens: TokenRecord) -> pa.Array:

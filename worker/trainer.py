@@ -10,6 +10,7 @@ import torch
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import MOST_BY_RANK
+from backend.contract.token_texts import TokenTexts
 from worker.attempt import Attempt
 from worker.checkpoint import load_reference, load_tensors
 from worker.credit import Credit, assign_credit
@@ -26,7 +27,6 @@ from worker.rollout.engine import Engine
 from worker.step_report import FinishedStep, by_rank, describe
 from worker.tasks.items import Items
 from worker.tasks.prompt_sampler import PromptSampler
-from worker.traces import TokenTexts
 
 
 class Trainer:

@@ -18,11 +18,11 @@ from backend.contract.protocol import (
     WorkerInfo,
 )
 from backend.contract.records import OfferedModel, RewardFile
+from backend.contract.spool import Spool
 from worker.cluster.cluster import Cluster
 from worker.ranks.nodes import Followers
 from worker.rollout.engine import quiet
 from worker.settings import Settings
-from worker.spool import Spool
 from worker.store import Show, Store, store_of
 
 

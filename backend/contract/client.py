@@ -398,6 +398,13 @@ class Client:
             self.secrets[reply.claim.run_id, reply.claim.attempt] = reply.claim.secret
         return reply
 
+    def record(self, recording: p.Recording) -> p.Claim:
+        """Have a run stored that this program trains itself, and leased to it; with the same key again, the same attempt."""
+        asked = recording.model_copy(update={"protocol": p.PROTOCOL})
+        claim = self._to.post(p.Claim, "/api/v1/worker/recordings", asked)
+        self.secrets[claim.run_id, claim.attempt] = claim.secret
+        return claim
+
     start = _message("start", p.Start, p.Accepted)
     """Report the step from which the attempt begins."""
     heartbeat = _message("heartbeat", p.Heartbeat, p.HeartbeatReply)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from backend.contract.config import RECORDED
 from backend.contract.records import STOPS, Requested, Run, Status
 
 
@@ -33,7 +34,8 @@ COMMANDS: Mapping[str, tuple[Transition, ...]] = {
 def possible(run: Run) -> dict[str, Transition]:
     """The commands that would change the run, in the order of the table, each with what it would do."""
     found: dict[str, Transition] = {}
-    for verb, transitions in COMMANDS.items():
+    verbs = ("stop",) if run.kind == RECORDED else COMMANDS
+    for verb, transitions in ((verb, COMMANDS[verb]) for verb in verbs):
         for one in transitions:
             if run.status == one.status and run.requested not in one.unless_requested:
                 if (one.to, one.requested) != (run.status, run.requested):

@@ -12,6 +12,8 @@ from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 
 Kind = Literal["grpo", "reward_model", "dpo", "sample"]
+RECORDED = "recorded"
+"""The kind of a run that another program trains (`recorded.py`): no form makes one, and no worker takes it."""
 TrainingConfig = GrpoConfig | RewardModelConfig | DpoConfig
 RunConfig = Annotated[TrainingConfig | SampleConfig, Field(discriminator="kind")]
 MODELS: Mapping[Kind, type[Frozen]] = {

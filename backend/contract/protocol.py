@@ -1,6 +1,7 @@
 """What a worker and the backend say to each other. Public: anything that produces groups may speak it.
 
-claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Every message after the claim carries `attempt`, and the
+claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Who trains a run that this program does not, sends a Recording in
+place of the claim. Every message after the claim carries `attempt`, and the
 claim's secret in the header `Groupscope-Claim`; a stale one, or one of another worker, is answered 409 `lease_lost` and changes nothing.
 """
 
@@ -12,6 +13,7 @@ from backend.contract.base import CleanText, Count, Json, Record, ShortText, cut
 from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
 from backend.contract.pairs import RecordedPairs
+from backend.contract.recorded import RecordedConfig
 from backend.contract.records import (
     MOST_REWARD_FILES,
     Offers,
@@ -54,6 +56,24 @@ class ClaimRequest(Record):
     key: Annotated[str, Field(min_length=16, max_length=64)] | None = None  # drawn for each claim; Client fills it in
     kinds: list[Kind] = list(get_args(Kind))
     protocol: Annotated[int, Field(ge=1, le=1_000)] = 1  # what the worker speaks; Client fills it in
+
+
+class Recording(Record):
+    """POST /worker/recordings: a run that the sender trains itself, stored and claimed in one call, or the next attempt of `run_id`.
+
+    Sent again with the same `key` it means the same attempt, which gets a new secret.
+    """
+
+    key: Annotated[str, Field(min_length=16, max_length=64)]
+    worker: Annotated[
+        CleanText, Field(min_length=1, max_length=200)
+    ]  # what the page names as its worker: a host and a process
+    config: RecordedConfig
+    name: Annotated[ShortText, Field(min_length=1)]
+    notes: Annotated[CleanText, Field(max_length=20_000)] = ""
+    tags: Annotated[list[Annotated[CleanText, Field(min_length=1, max_length=50)]], Field(max_length=20)] = []
+    run_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    protocol: Annotated[int, Field(ge=1, le=1_000)] = 1  # Client fills it in
 
 
 class CheckpointRef(Record):

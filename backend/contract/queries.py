@@ -87,7 +87,7 @@ class RunQuery(PageQuery):
     without `kind` samples are in the list too."""
 
     status: Status | None = None
-    kind: Kind | Literal["training"] | None = None
+    kind: Kind | Literal["training", "recorded"] | None = None
     recipe: Word | None = None
     model: Word | None = None
     tag: Word | None = None

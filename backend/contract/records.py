@@ -6,7 +6,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
-from backend.contract.config import RunConfig
+from backend.contract.config import RECORDED, RunConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.reward import Argument, Unit
 from backend.contract.task import Column, Dataset, Name
@@ -142,6 +142,21 @@ class Run(Record):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     trained_seconds: float | None = None  # over all attempts, without queue and pauses; None before a report
+
+    @property
+    def recorded(self) -> bool:
+        """Whether another program trains it, and only tells of it."""
+        return self.kind == RECORDED
+
+    @property
+    def by_groups(self) -> bool:
+        """Whether its steps train on groups."""
+        return self.recorded or self.kind == "grpo"
+
+    @property
+    def from_form(self) -> bool:
+        """Whether the form can make one like it."""
+        return not self.recorded and self.kind != "sample"
 
 
 class RunCreate(Frozen):

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, update
 from backend import events
 from backend.checkpoints import store as checkpoints
 from backend.contract.commands import COMMANDS
+from backend.contract.config import RECORDED
 from backend.errors import Conflict, Invalid, NotFound
 from backend.runs import store
 from backend.storage.tables import run
@@ -24,6 +25,8 @@ ADVICE = {
 
 def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
     """Apply a command. Raises NotFound, and Conflict where the run's state, or a checkpoint or an upload that is gone, does not allow it."""
+    if verb != "stop" and store.row_of(tx, run_id)["kind"] == RECORDED:
+        raise Conflict(f"Run {run_id} is trained by a program of its own, and only recorded here: use that program.")
     for transition in COMMANDS[verb]:
         values: dict[str, Any] = {"status": transition.to, "requested": transition.requested}
         if transition.to == "stopped":

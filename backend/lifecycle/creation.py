@@ -34,9 +34,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         return keyed
     config = body.config
     stored = config.model_dump(mode="json")
-    if (size := len(to_json(stored))) > MOST_CONFIG:
-        message = f"has {size:,} characters, and every list of runs returns it; at most {MOST_CONFIG:,} are kept"
-        raise Invalid(FieldError("config", message))
+    require_short(stored)
     source = checkpoint_of(config.model.source)
     new = body.model_dump(include={"notes", "priority", "parent_id"}) | {
         "name": body.name or default_name(config),
@@ -57,6 +55,13 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     if new["upload_id"] is not None:
         uploads.get(tx, new["upload_id"])  # deleted since its columns were looked at: 404
     return store.create(tx, new | keyed, at)
+
+
+def require_short(config: Mapping[str, Json]) -> None:
+    """Raises Invalid for a configuration that is too large for lists of runs."""
+    if (size := len(to_json(config))) > MOST_CONFIG:
+        message = f"has {size:,} characters, and every list of runs returns it; at most {MOST_CONFIG:,} are kept"
+        raise Invalid(FieldError("config", message))
 
 
 def _require_sampled(tx: Connection, run_id: int, stored: Mapping[str, Json]) -> None:

@@ -25,9 +25,9 @@ import httpx
 from packaging.requirements import Requirement
 
 from backend.bucket.bucket import IDS, Bucket, BucketTrouble
-from backend.connection import Connection
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import DATABASE, TOKEN, CannotStart, store_path, stored_token
+from backend.operations.place import Place
 from backend.storage.revision import REVISION, is_known
 
 LITTLE_BYTES, FEW_BYTES = 5 * 2**30, 2**30  # free on the home's disk: worth a word, and too few to train
@@ -62,7 +62,7 @@ class Installation:
     If the records do not lie in the home, they are left to the tools of their database.
     """
 
-    connection: Connection
+    connection: Place
     thorough: bool = False
 
     @property

@@ -6,6 +6,7 @@ import hmac
 from sqlalchemy import ColumnElement, Connection, RowMapping, case, select, update
 
 from backend.clock import Terms
+from backend.contract.config import RECORDED
 from backend.errors import LeaseLost
 from backend.runs.store import PRESENT
 from backend.server.log import about_attempt
@@ -28,10 +29,23 @@ def hold(tx: Connection, run_id: int, number: int, terms: Terms) -> RowMapping:
         .values(lease_until=terms.until)
         .returning(run)
     )
-    row = tx.execute(renewed).mappings().one_or_none()
+    row = tx.execute(renewed).mappings().one_or_none() or _revived(tx, run_id, number, terms)
     if row is None:
         raise lost(tx, run_id, number)
     return row
+
+
+def _revived(tx: Connection, run_id: int, number: int, terms: Terms) -> RowMapping | None:
+    """A recorded run of which nobody had heard for a while: only its own program could go on with it, and it has."""
+    ended = select(attempt.c.attempt).where(attempt.c.run_id == run_id, attempt.c.attempt == number)
+    revived = (
+        update(run)
+        .where(run.c.id == run_id, run.c.attempt == number, run.c.kind == RECORDED, run.c.status == "failed")
+        .where(~ended.where(attempt.c.outcome.is_not(None)).exists())
+        .values(status="running", lease_until=terms.until, error=None, finished_at=None)
+        .returning(run)
+    )
+    return tx.execute(revived).mappings().one_or_none()
 
 
 def digest(secret: str) -> str:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from backend import events
 from backend.clock import Terms
 from backend.contract import protocol as p
+from backend.contract.config import RECORDED
 from backend.errors import BadRequest, Conflict, Invalid, LeaseLost, ReportConflict
 from backend.field_errors import FieldError, field_errors
 from backend.queue import lease
@@ -118,6 +119,8 @@ def _store_step(
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
     pairs.store(tx, run_id, sent.attempt, step, sent.pairs)
     if sent.trained_step is not None:
+        if row["kind"] == RECORDED:  # it need not say how long it is to be
+            values["total_steps"] = max(row["total_steps"], step + 1)
         values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
         values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)
         events.record(tx, run_id, "step", {"step": step}, at)

@@ -15,7 +15,7 @@ from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.document import raw_body
 from backend.errors import Conflict, Refusal
-from backend.queue import attempts, lease, reports
+from backend.queue import attempts, lease, recordings, reports
 from backend.queue import claim as claims
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, with_reserve
@@ -36,14 +36,18 @@ def _proven(services: Services, run_id: int, attempt: int, secret: str) -> Itera
         yield tx
 
 
+def _require_protocol(spoken: int) -> None:
+    if spoken != p.PROTOCOL:
+        raise Conflict(
+            f"This worker speaks version {spoken} of the worker protocol and the backend version {p.PROTOCOL}: install "
+            "the same release of Groupscope on both."
+        )
+
+
 @router.post("/claim")
 def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
     """The next run for this worker, if one waits."""
-    if body.protocol != p.PROTOCOL:
-        raise Conflict(
-            f"This worker speaks version {body.protocol} of the worker protocol and the backend version {p.PROTOCOL}: install "
-            "the same release of Groupscope on both."
-        )
+    _require_protocol(body.protocol)
     while True:
         with services.database.read() as tx:
             among = claims.candidates(tx, body.worker, body.kinds, services.terms())
@@ -57,6 +61,16 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
             services.broadcast.ring(claimed.run_id)
         if claimed is not None or not among:  # else others took all that were found
             return p.ClaimReply(claim=claimed, ask_again_seconds=wait)
+
+
+@router.post("/recordings", status_code=201)
+def record(services: ServicesDep, body: p.Recording) -> p.Claim:
+    """Store a run that the sender trains itself, or its next attempt, and lease it to the sender."""
+    _require_protocol(body.protocol)
+    with services.database.write() as tx:
+        claimed = recordings.begin(tx, body, services.terms(), services.clock.stamp())
+    services.broadcast.ring(claimed.run_id)
+    return claimed
 
 
 @router.post("/runs/{run_id}/start")

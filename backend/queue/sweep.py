@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, update
 
 from backend.clock import Terms
+from backend.contract.config import RECORDED
 from backend.contract.records import STOPS, RunError
 from backend.queue import lease
 from backend.queue.attempts import IDLE, tell
@@ -18,6 +19,13 @@ WORKER_LOST = RunError(
 )
 
 
+SILENT = RunError(
+    code="not_heard_of",
+    message="The program that trains this run has not been heard of for a while: it ended without a word, or cannot reach the "
+    "backend. What it recorded meanwhile lies on its machine, and `groupscope sync` sends it from there.",
+)
+
+
 def sweep(tx: Connection, terms: Terms, at: datetime) -> list[int]:
     """Settle lost runs: those asked to stop or pause do, those out of budget fail. Their numbers."""
     expired = lease.expired(terms.now)
@@ -25,6 +33,7 @@ def sweep(tx: Connection, terms: Terms, at: datetime) -> list[int]:
     ends: list[tuple[ColumnElement[bool], dict[str, Any]]] = [
         (run.c.requested.in_(STOPS), {"status": "stopped", "finished_at": at}),
         (run.c.requested == "pause", {"status": "paused"}),
+        (run.c.kind == RECORDED, {"status": "failed", "finished_at": at, "error": SILENT.model_dump()}),
         (spent, {"status": "failed", "finished_at": at, "error": WORKER_LOST.model_dump()}),
     ]
     settled = []

@@ -68,7 +68,7 @@ def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
 
 def usual_of(runs: Sequence[Run]) -> Sequence[str]:
     """The metrics that are drawn unless somebody chose others."""
-    return DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
+    return DEFAULT if any(run.by_groups for run in runs) else ON_PAIRS
 
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:

@@ -23,7 +23,7 @@ _RUNS = "distributions"  # in the address: how many runs are shown
 
 def draw_distributions(runs: list[Run]) -> None:
     """Draw the choice between rewards and advantages, and a heat map for each run."""
-    with_groups = [run for run in runs if run.kind == "grpo" and run.attempt]
+    with_groups = [run for run in runs if run.by_groups and run.attempt]
     if not with_groups:
         st.caption("None of these runs has sampled a group yet.")
         return

@@ -25,7 +25,7 @@ _RUNS = "looked"  # in the address: how many runs are searched
 
 def draw_prompts(runs: list[Run]) -> None:
     """Draw a search, and the prompts with each run's rewards for them."""
-    sampled = [run for run in runs if run.kind == "grpo" and run.attempt]
+    sampled = [run for run in runs if run.by_groups and run.attempt]
     asked = sampled[: shown_at_once(_RUNS, AT_ONCE)]
     search = st.text_input(
         "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420

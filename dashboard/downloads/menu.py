@@ -21,7 +21,7 @@ _FILES: tuple[tuple[What, str, str, str], ...] = (
 
 def draw_downloads(run: Run) -> None:
     """Draw links to the files, each of which is made when somebody asks for it."""
-    with_groups = run.kind in ("grpo", "sample")
+    with_groups = run.by_groups or run.kind == "sample"
     with st.popover("Downloads", icon=":material/download:"):
         asked: dict[str, str] = {}
         if with_groups:

@@ -75,7 +75,7 @@ def gather(client: Client, run_id: int, choices: Iterable[str] = CHOICES) -> Con
     """Fetch the run, with its bookmarked groups, with examples, with both, or without groups."""
     run = client.run(run_id)
     wanted: dict[int, dict[str, None]] = {}  # group -> why, each reason once
-    if run.kind in ("grpo", "sample"):
+    if run.by_groups or run.kind == "sample":
         for group, why in _chosen(client, run_id, set(choices)):
             wanted.setdefault(group.id, {})[why] = None
     return Contents(

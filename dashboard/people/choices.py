@@ -120,7 +120,7 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
             else:
                 write(id=following)
                 st.rerun()
-        if run.kind == "grpo":  # a sample has no such tab
+        if run.by_groups:  # a sample has no such tab
             link("run", "Back to the judgement", icon=":material/balance:", id=run.id, tab="judgement")
 
 

@@ -77,7 +77,7 @@ def choose_group() -> None:
         runs = {
             run.id: f"{one_line(run.name)} #{run.id}"
             for run in client().runs(kind="training", limit=LISTED).items
-            if run.kind in ("grpo", "sample") and run.progress.step > 0  # runs on pairs have no groups at all
+            if run.by_groups and run.progress.step > 0  # runs on pairs have no groups at all
         }
     run_id = st.selectbox("Run", list(runs), format_func=lambda each: runs[each], key="load-run")
     if run_id is None:

@@ -12,12 +12,18 @@ from dashboard.session import client, guard, link
 from dashboard.stored import completions_per_step, number_at
 from dashboard.wording import label_of
 
+_STORED = "This configuration was stored when the run was created; it never changes."
+_STORED_BY_ITSELF = (
+    "As the program that trains the run said it when it began. **Theirs** is its own configuration; the other parts say what of it is known in "
+    "the terms of this program, and null where nothing is."
+)
+
 
 def draw_configuration(run: Run) -> None:
     """The stored configuration in its parts, to read, to download and to start from."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
-            f"{_arithmetic(run)} This configuration was stored when the run was created; it never changes.",
+            f"{_arithmetic(run)} {_STORED_BY_ITSELF if run.recorded else _STORED}",
             width="stretch",
         )
         st.download_button(
@@ -29,7 +35,7 @@ def draw_configuration(run: Run) -> None:
             help="The whole configuration; the form reads it, and so does `groupscope submit`.",
             on_click="ignore",
         )
-        if run.kind != "sample":
+        if run.from_form:
             link("new-run", "Clone with changes", icon=":material/content_copy:", clone=run.id)
     if run.model_commit is not None:
         source = str(run.config["model"]["source"]).partition("@")[0]  # type: ignore[index, call-overload]
@@ -71,9 +77,9 @@ def _attempts(first: int, last: int | None) -> str:
 
 def _arithmetic(run: Run) -> str:
     """Prompts, completions and steps multiplied out."""
-    if run.kind == "sample":
+    if not run.from_form:
         return ""
-    if run.kind != "grpo":
+    if not run.by_groups:
         pairs, steps = (int(number_at(run.config, f"budget.{name}", 0)) for name in ("pairs_per_step", "steps"))
         return f"{count(pairs)} pairs × {count(steps)} steps = {count(pairs * steps)} pairs."
     each = completions_per_step(run.config)

@@ -33,7 +33,7 @@ def _draw(run_id: int) -> None:
         if run.status == "running" and progress.done is not None and progress.total:
             st.progress(min(1.0, progress.done / progress.total))
         st.markdown(
-            f"{_SAMPLED if run.kind == 'grpo' else _ON_PAIRS}; the charts begin when the first one is done.{_takes(run)}"
+            f"{_SAMPLED if run.by_groups else _ON_PAIRS}; the charts begin when the first one is done.{_takes(run)}"
         )
 
 

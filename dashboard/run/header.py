@@ -68,7 +68,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             _draw_commands(run, live)  # they come and go with the state; the links after them keep their places
         draw_downloads(run)
-        if run.kind != "sample":
+        if run.from_form:
             clone, sweep = (
                 "The form, filled in from this run.",
                 "Several runs that begin with this one's configuration.",
@@ -85,7 +85,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run, run.error)
-    if run.status == "stopped":
+    if run.status == "stopped" and not run.recorded:
         st.caption(f"{look(run).icon} It can go on: press **{AGAIN[run.status][0]}**. {_begins(run)}")
     reasons = in_the_way(run.id) if run.status == "queued" else []
     for reason in reasons:
@@ -126,6 +126,9 @@ def _begins(run: Run) -> str:
 def _origin(run: Run) -> None:
     """One line with number, recipe, model, worker and times."""
     parts = [f"#{run.id}", text_at(run.config, "recipe"), model_name(text_at(run.config, "model.source", "model"))]
+    if run.recorded:
+        trainer = " ".join(text_at(run.config, f"trainer.{part}") for part in ("name", "version")).strip()
+        parts.append(f"recorded from {trainer}")
     parts.append(f"created {ago(run.created_at)}")
     if run.finished_at and run.trained_seconds is not None:
         parts.append(f"trained for {duration(run.trained_seconds)}")
@@ -140,10 +143,10 @@ def _origin(run: Run) -> None:
 
 def _figures(run: Run, *, waits: bool) -> None:
     progress = run.progress
-    total = progress.total_steps or int(number_at(run.config, "budget.steps", 0))
+    total = int(number_at(run.config, "budget.steps", 0)) if run.recorded else progress.total_steps
     with st.container(key=FIGURES):
         cells = st.columns(5)
-    cells[0].metric("Steps done", f"{count(progress.step)} of {count(total)}")
+    cells[0].metric("Steps done", f"{count(progress.step)} of {count(total)}" if total else count(progress.step))
     cells[1].metric(*_clock(run, waits=waits))
     for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
         cell.metric(label, value, help=help)

@@ -107,7 +107,7 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             label = f"Steps {count(part[0])} to {count(part[1])}: show all"
             st.button(label, icon=":material/zoom_out_map:", key="zoom-out", on_click=zoom_out)
         else:
-            click = "; click a step to open its groups" if run.kind == "grpo" else ""
+            click = "; click a step to open its groups" if run.by_groups else ""
             thinned = run.progress.step > POINTS
             means = "A point is the mean of several steps, the faint band their range. " if thinned else ""
             st.caption(f":material/zoom_in: {means}Drag across a chart to zoom in{click}.")
@@ -136,7 +136,7 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
             on_zoom=zoom_to,
         )
-        if panel.key == "loss" and run.kind == "grpo":
+        if panel.key == "loss" and run.by_groups:
             st.caption(_about_loss(run, metrics.series.get("loss")))
 
 

@@ -49,7 +49,7 @@ def offers(run: Run) -> tuple[Action, ...]:
     """What a row offers; a stop that does not wait for the step is on the run's page alone."""
     if run.status == "queued":
         return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
-    if run.status in AGAIN:
+    if run.status in AGAIN and not run.recorded:
         again = Action("retry", *AGAIN[run.status], "Queue it again; it goes on from its last checkpoint")
         return again, DELETE
     if run.status in TERMINAL:
@@ -87,6 +87,8 @@ def show_actions(run: Run) -> None:
                 on_click=_ask if asks else _act,
                 args=((run.id, action.verb),) if asks else (run, action.verb),
             )
+        if not run.from_form:
+            return
         link(
             "new-run",
             "Clone",

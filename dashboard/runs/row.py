@@ -87,7 +87,7 @@ def _show_run(run: Run) -> DeltaGenerator:
         with name:
             link("run", run.name, id=run.id, help=_times(run))
         source = get(run.config, "model.source")
-        recipe = run.config.get("recipe") or run.kind.replace("_", " ")
+        recipe = run.config.get("recipe") or get(run.config, "trainer.name") or run.kind.replace("_", " ")
         model = model_name(str(source)) if source else ""
         processes = int(number_at(run.config, "compute.processes", 1))
         several = counted(processes, "process", "processes") if processes > 1 else ""

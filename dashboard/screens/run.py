@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
+from backend.contract.config import RECORDED
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.address import GROUPS, OVERVIEW, PROMPTS, SEARCH, number_in_address, open_tab, tab_in_address
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
@@ -41,6 +42,7 @@ STANDING: Mapping[str, Callable[[Run], None]] = {
     CHECKPOINTS: draw_checkpoints,
 }
 TABS = (*(name for name in MOVING if name not in (PAIRS, PROCESSES)), JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
+TABS_OF_A_RECORDED_RUN = tuple(name for name in TABS if name != CHECKPOINTS)  # its weights are not here
 TABS_ON_PAIRS = (OVERVIEW, PAIRS, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
@@ -57,7 +59,7 @@ def main() -> None:
         lead_back(f"Run {run_id} does not exist; it may have been deleted.")
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
-    names = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE}.get(run.kind, TABS_ON_PAIRS)
+    names = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE, RECORDED: TABS_OF_A_RECORDED_RUN}.get(run.kind, TABS_ON_PAIRS)
     if has_several(run):
         names = (*names, PROCESSES)
     name = tab_in_address(names)

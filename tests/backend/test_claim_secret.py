@@ -1,6 +1,7 @@
 """A worker acts on the run that it claimed, and on no other: every message shows the secret that its claim gave out."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from sqlalchemy import select, update
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client
+from backend.contract.spool import Recovery, Spool, send, spool_file
 from backend.storage.tables import attempt
-from worker.spool import Recovery, Spool
 
 MESSAGES: list[Callable[[Actor], object]] = [
     lambda actor: actor.start(),
@@ -89,7 +90,13 @@ def test_what_a_killed_worker_left_in_its_spool_is_sent_with_the_secret_of_its_c
     assert claim is not None
     folder = tmp_path / "spool"
     with Client("http://127.0.0.1:9", TOKEN) as nowhere:
-        spool = Spool(folder, run.id, 1, nowhere, on_lost=lambda: None, cap_bytes=10**6, secret=claim.secret)
+        spool = Spool(
+            spool_file(folder, run.id, 1),
+            partial(send, nowhere, run.id),
+            on_lost=lambda: None,
+            cap_bytes=10**6,
+            secret=claim.secret,
+        )
         spool.append("start", p.Start(attempt=1, from_step=0, device="CPU"))
         spool.append("report", p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}))
         spool.close()

@@ -53,9 +53,11 @@ def test_an_image_runs_as_a_user_without_rights_whose_data_nobody_else_reads(
 
 @EACH
 def test_the_installed_package_has_every_file_of_the_repository(composition: Composition, service: str) -> None:
-    command = ["git", "ls-files", "backend", "worker", "dashboard"]
+    command = ["git", "ls-files", "backend", "worker", "dashboard", "groupscope"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # git from the path
-    installed = composition.in_image(service, f"cd {SITE} && find backend worker dashboard -type f").splitlines()
+    installed = composition.in_image(
+        service, f"cd {SITE} && find backend worker dashboard groupscope -type f"
+    ).splitlines()
     assert set(listed.stdout.split()) - set(installed) == set()
 
 

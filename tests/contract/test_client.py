@@ -16,9 +16,13 @@ from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
+from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.transport import IDLE_SECONDS
 
 DIGEST = "0" * 64
+RECORDING = p.Recording(
+    key="k" * 16, worker="one", name="x", config=RecordedConfig(trainer=Trainer(name="x")), run_id=1
+)
 WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
 # How each method is called; what the backend then thinks of it (that there is no run 1, say) does not matter here.
 CALLS: Mapping[str, Callable[[Client], object]] = {
@@ -71,6 +75,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "workers": lambda c: c.workers(),
     "worker_use": lambda c: c.worker_use(),
     "ask": lambda c: c.ask(p.ClaimRequest(worker=WORKER)),
+    "record": lambda c: c.record(RECORDING),
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
     "report": lambda c: c.report(1, p.Report(attempt=1, seq=0)),

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
-import backend.connection
+import backend.operations.place
 import backend.settings
 import dashboard.settings
 import worker.settings
@@ -24,7 +24,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 def test_every_setting_has_a_heading() -> None:
     models: list[type[BaseSettings]] = [
         backend.settings.Settings,
-        backend.connection.Connection,
+        backend.operations.place.Place,
         worker.settings.Settings,
         dashboard.settings.Settings,
     ]

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CODE = [
-    path for part in ("backend", "worker", "dashboard", "benchmarks", "scripts") for path in (ROOT / part).rglob("*.py")
+    path
+    for part in ("backend", "worker", "dashboard", "groupscope", "benchmarks", "scripts")
+    for path in (ROOT / part).rglob("*.py")
 ]
 # phrase -> what to write instead
 INSTEAD = {

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for part in ("backend", "worker", "dashboard")
+    for part in ("backend", "worker", "dashboard", "groupscope")
     for path in (ROOT / part).rglob("*")
     if path.suffix in (".py", ".js", ".html")
 ]

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("backend", "worker", "dashboard")
+PACKAGES = ("backend", "worker", "dashboard", "groupscope")
 
 
 def listed() -> list[str]:

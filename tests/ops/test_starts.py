@@ -21,7 +21,7 @@ from serving import empty_database
 from backend.app import create_app, open_services
 from backend.auth import Gate, token_of
 from backend.clock import Clock
-from backend.connection import Connection
+from backend.contract.connection import Connection
 from backend.contract.home import CannotStart, alone, load, make_private, stored_token
 from backend.settings import Settings
 from backend.storage import opening

@@ -12,8 +12,8 @@ from serving import Backend
 
 from backend.contract.groups import GroupReport, RewardScore
 from backend.contract.protocol import REPORT_BYTES, LogLine, Report, TraceFile
+from backend.contract.report_parts import in_parts
 from worker import reporter
-from worker.report_parts import in_parts
 from worker.reporter import Channels, Place, Reporter, StepContent
 from worker.store import Store
 

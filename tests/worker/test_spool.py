@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from full_disk import disk_of
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Report
+from backend.contract.spool import Damaged, Recovery, Refused, Spool, SpoolFull, read, send, spool_file
 from worker.failure import failure
-from worker.spool import Damaged, Recovery, Refused, Spool, SpoolFull, read
 
 REPORTS = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": seq / 10}) for seq in range(4)]
 
@@ -37,7 +38,13 @@ class Wire(Client):
 
 
 def spool(folder: Path, wire: Wire, *, cap: int = 2**20, lost: list[bool] | None = None) -> Spool:
-    return Spool(folder, 7, 1, wire, on_lost=lambda: (lost if lost is not None else []).append(True), cap_bytes=cap)
+    deliver = partial(send, wire, 7)
+    return Spool(
+        spool_file(folder, 7, 1),
+        deliver,
+        on_lost=lambda: (lost if lost is not None else []).append(True),
+        cap_bytes=cap,
+    )
 
 
 def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -206,7 +213,7 @@ def test_a_backend_in_trouble_costs_nothing_of_what_an_earlier_process_left(tmp_
 def test_a_mistake_of_the_backends_is_reported_in_the_end_instead_of_repeated_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.spool._LONGEST_WAIT", 0.01)
+    monkeypatch.setattr("backend.contract.spool._LONGEST_WAIT", 0.01)
     wire = Wire()
     wire.trouble = ApiError(500, "internal", "The backend failed; its log says why.")
     sending = spool(tmp_path, wire)
@@ -235,7 +242,7 @@ def test_a_mistake_of_the_backends_with_one_file_keeps_no_worker_from_its_work_f
 
 @pytest.mark.parametrize("code", ["busy", "disk_full", "database_damaged"])
 def test_what_an_operator_can_mend_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr("worker.spool._LONGEST_WAIT", 0.01)
+    monkeypatch.setattr("backend.contract.spool._LONGEST_WAIT", 0.01)
     wire = Wire()
     wire.trouble = ApiError(500, code, "later")
     sending = spool(tmp_path, wire)

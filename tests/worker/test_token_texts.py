@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 from worker_models import tiny_policy
 
-from worker.traces import TokenTexts
+from backend.contract.token_texts import TokenTexts
 
 TEXTS = ["14", "", "2 + 2 = 4", "Grüße, 世界! 🙂🙃", "naïve — “quoted” 🧑‍🚀", "\ufffd is a sign, too"]
 

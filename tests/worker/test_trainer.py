@@ -244,7 +244,7 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
 
 @pytest.mark.slow
 def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.traces.MAX_BYTES", 1000)
+    monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 1000)
     witness = Witness()
     ending, _ = train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
     logs = [line.message for _, m in witness.messages if isinstance(m, Report) for line in m.logs]

@@ -1,4 +1,4 @@
-"""The spool: the worker's messages, stored on the disk first and then sent in order by a thread of its own.
+"""The spool: messages about a run, stored on the disk first and then sent in order by a thread of its own.
 
 Training outlives a backend that is down, and sending never blocks it. One file for each attempt; a record is a line
 `<crc32 in hex> <json>`, so that a torn tail is seen and dropped. The backend takes every message twice without harm,
@@ -61,7 +61,7 @@ class _Record:
 
 
 class Spool:
-    """Messages of one attempt, in order.
+    """Messages of one attempt, in order, each given to `deliver`, which sends it or raises as `send` does.
 
     `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
     `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent. `on_taken` is given each
@@ -70,18 +70,16 @@ class Spool:
 
     def __init__(
         self,
-        folder: Path,
-        run_id: int,
-        attempt: int,
-        client: Client,
+        path: Path,
+        deliver: Callable[[str, BaseModel], Accepted],
         on_lost: Callable[[], None],
         cap_bytes: int,
         secret: str = "",
         on_taken: Callable[[BaseModel, Accepted], None] = lambda message, answer: None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"run-{run_id}-attempt-{attempt}.jsonl"
-        self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._send, self._on_lost, self._cap = deliver, on_lost, cap_bytes
         self._on_taken = on_taken
         self._secret = secret  # in each record, for the process that may have to send it instead of this one
         self._file = open(self.path, "w+b", buffering=0, opener=_private)  # noqa: SIM115 — close() closes it
@@ -90,7 +88,7 @@ class Spool:
         self._begin = self._end = 0
         self._closing = self._over = False
         self.trouble: Refused | Damaged | None = None
-        self._thread = threading.Thread(target=self._ship, name=f"spool-{run_id}", daemon=True)
+        self._thread = threading.Thread(target=self._ship, name=f"spool-{path.stem}", daemon=True)
         self._thread.start()
 
     def append(self, kind: str, message: BaseModel) -> None:
@@ -183,7 +181,7 @@ class Spool:
         wait, mistakes = 0.1, 0
         while True:
             try:
-                answer = send(self._client, self._run_id, *message)
+                answer = self._send(*message)
             except Unreachable as error:
                 log.warning("the backend does not answer, trying again: %s", error)
             except ApiError as error:
@@ -214,6 +212,11 @@ def send(client: Client, run_id: int, kind: str, message: BaseModel) -> Accepted
     """Send one message by its kind."""
     answer: Accepted = getattr(client, kind)(run_id, message)
     return answer
+
+
+def spool_file(folder: Path, run_id: int, attempt: int) -> Path:
+    """Where a worker keeps the messages of an attempt."""
+    return folder / f"run-{run_id}-attempt-{attempt}.jsonl"
 
 
 class Recovery:

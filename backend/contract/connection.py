@@ -1,17 +1,16 @@
-"""Where the command line finds the backend, and the token it shows."""
+"""Where the command line and scripts find the backend, and the token that they show."""
 
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from backend.bucket.bucket import Address
 from backend.contract.client import Client
 from backend.contract.home import DEFAULT, CannotStart, Token, stored_token
 
 
 class Connection(BaseSettings):
-    """The command line's settings, read once from the environment (GROUPSCOPE_…) or `<home>/.env`."""
+    """The settings of who asks a backend, read once from the environment (GROUPSCOPE_…) or `<home>/.env`."""
 
     model_config = SettingsConfigDict(
         env_prefix="GROUPSCOPE_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -19,9 +18,9 @@ class Connection(BaseSettings):
 
     backend_url: str = Field("http://127.0.0.1:8000", description="The backend's address.")
     token: Token | None = Field(None, description="What the backend asks for; else the file `token` in the home.")
-    home: Path = Field(DEFAULT, description="The data directory; only the token is read from it.")
-    database_url: str | None = Field(None, description="The backend's database, where it is not the file in the home.")
-    checkpoints: Address | None = Field(None, description="The bucket of checkpoints, which the doctor asks.")
+    home: Path = Field(
+        DEFAULT, description="The data directory: the token is read from it, and what a script records waits there."
+    )
 
     def client(self) -> Client:
         """A client for the backend. Raises CannotStart if there is no token to show."""

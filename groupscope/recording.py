@@ -1,0 +1,361 @@
+"""A run that a program of yours trains, reported step by step."""
+
+import atexit
+import functools
+import logging
+import math
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.connection import Connection
+from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.home import load
+from backend.contract.recorded import RecordedConfig, Trainer
+from backend.contract.records import RunError
+from backend.contract.report_parts import in_parts
+from groupscope.outbox import Outbox
+from groupscope.tokens import Tokens, trace_of
+
+log = logging.getLogger("groupscope")
+
+P = ParamSpec("P")
+
+CAP_BYTES = 8 * 2**30  # of what waits on the disk for an absent backend
+_LONGEST_BEAT = 2.0
+
+
+@dataclass
+class Completion:
+    """One completion of a group. What the trainer does not know is None, and the page says that it is missing.
+
+    `rewards` has the raw value of each reward function by name, None where it gave none. `tokens` has the values of each token.
+    """
+
+    text: str
+    reward: float | None = None
+    advantage: float | None = None
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    tokens: Tokens | None = None
+    token_count: int | None = None  # where `tokens` is None
+    finish_reason: Literal["stop", "length"] = "stop"
+
+
+@dataclass
+class Group:
+    """One prompt and its completions. `reward_mean` and `reward_std` are those by which the advantages were computed."""
+
+    prompt: str
+    completions: Sequence[Completion]
+    prompt_id: str | None = None  # by default one made of the prompt: equal prompts have equal ones
+    prompt_text: str | None = None  # as the model read it, if that is not `prompt`
+    answer: str | None = None
+    reward_mean: float | None = None
+    reward_std: float | None = None
+
+
+def _quietly(
+    method: Callable[Concatenate["Recording", P], None],
+) -> Callable[Concatenate["Recording", P], None]:
+    """The training goes on whatever happens to its record: what goes wrong is said in the log, each thing once."""
+
+    @functools.wraps(method)
+    def attempt(self: "Recording", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
+            self._say(f"{type(error).__name__}: {error}")
+
+    return attempt
+
+
+class Recording:
+    """A run that is being recorded. No method blocks for the backend or raises once it has begun; use it as a context manager, or call
+    `finish`.
+    """
+
+    def __init__(
+        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float]
+    ) -> None:
+        self._client = connection.client()
+        if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
+            requests.setLevel(logging.WARNING)  # a heartbeat every two seconds is not the script's news
+        self._name, self._weights = about.worker, weights
+        self._lock = threading.RLock()
+        self._said: set[str] = set()
+        self._seq = 0
+        self._began = time.monotonic()
+        self._step: int | None = None  # what is gathered for it waits here
+        self._done = from_step  # steps that were sent
+        self._groups: list[Group] = []
+        self._metrics: dict[str, float | None] = {}
+        self._over = threading.Event()
+        self._claimed = threading.Event()
+        self.run_id: int | None = None
+        """The run's number; None until the backend has stored it."""
+        self._outbox = Outbox(
+            connection.home, about, self._client, cap_bytes=CAP_BYTES, on_claim=self._on_claim, on_lost=self._on_lost
+        )
+        self._beats = threading.Thread(target=self._beat, name="groupscope-beat", daemon=True)
+        self._beats.start()
+        atexit.register(self._at_exit)
+        self._outbox.put("start", p.Start(attempt=1, from_step=from_step, device=_device()))
+
+    def __enter__(self) -> "Recording":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self.fail(f"{type(error).__name__}: {error}")
+
+    @_quietly
+    def log_groups(self, groups: Iterable[Group], step: int | None = None) -> None:
+        """Groups of a step, counted from 0. Those of one step are sent together once a later one begins, or by `end_step`."""
+        with self._lock:
+            if self._at(step):
+                self._groups.extend(groups)
+
+    @_quietly
+    def log_metrics(self, metrics: Mapping[str, float | None], step: int | None = None) -> None:
+        """Metrics of a step; a name under `eval/` is of an evaluation after that number of steps, which is sent at once."""
+        with self._lock:
+            evaluated = {name: value for name, value in metrics.items() if name.startswith(p.EVALUATION)}
+            trained = {name: value for name, value in metrics.items() if name not in evaluated}
+            if trained and self._at(step):
+                self._metrics.update(trained)
+            if evaluated:
+                after = step if step is not None else self._done
+                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=_finite(evaluated)))
+
+    @_quietly
+    def log_line(self, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
+        """A line for the run's log."""
+        with self._lock:
+            line = p.LogLine(level=level, message=message)
+            self._send(p.Report(attempt=1, seq=self._seq, logs=[line]))
+
+    @_quietly
+    def end_step(self) -> None:
+        """Send what was logged of the step: nothing more comes of it."""
+        with self._lock:
+            self._flush()
+
+    def _at(self, step: int | None) -> bool:
+        """Whether the step can still be reported; what waits of an earlier one is sent."""
+        step = step if step is not None else (self._step if self._step is not None else self._done)
+        if self._step is not None and step > self._step:
+            self._flush()
+        if step < self._done or (self._step is not None and step < self._step):
+            self._say(
+                f"step {step} was sent before, and what was logged of it now is left out: log a step whole before the next one"
+            )
+            return False
+        self._step = step
+        return True
+
+    def _flush(self) -> None:
+        if self._step is None:
+            return
+        step, groups, metrics = self._step, self._groups, self._metrics
+        self._step, self._groups, self._metrics, self._done = None, [], {}, step + 1
+        reports = [_report(index, group, self._weights) for index, group in enumerate(groups)]
+        report = p.Report(
+            attempt=1,
+            seq=self._seq,
+            step=step,
+            metrics=_finite(metrics),
+            groups=reports,
+            trace=trace_of([[one.tokens for one in group.completions] for group in groups]),
+            seconds=time.monotonic() - self._began,
+        )
+        if report.trained_step is not None:
+            self._send(report)
+
+    def _send(self, report: p.Report) -> None:
+        for part in in_parts(report):
+            self._outbox.put("report", part)
+            self._seq = part.seq + 1
+
+    @_quietly
+    def finish(self, outcome: Literal["finished", "stopped"] = "finished", *, seconds: float = 10.0) -> None:
+        """Send the rest, and end the run: it waits up to `seconds` for the backend, and leaves to `groupscope sync` what it did not take."""
+        self._end("finish", p.Finish(attempt=1, outcome=outcome), seconds)
+
+    @_quietly
+    def fail(self, message: str, *, seconds: float = 10.0) -> None:
+        """The same for a run that failed, with the reason."""
+        self._end("fail", p.Fail(attempt=1, error=RunError(code="trainer_failed", message=message)), seconds)
+
+    def _end(self, kind: str, message: p.Finish | p.Fail, seconds: float) -> None:
+        with self._lock:
+            if self._over.is_set():
+                return
+            try:
+                self._flush()
+                self._outbox.put(kind, message)
+            finally:
+                self._close(seconds)
+
+    def _close(self, seconds: float) -> None:
+        self._over.set()
+        atexit.unregister(self._at_exit)
+        if not self._outbox.close(seconds):
+            log.warning("what the backend did not take waits on the disk: `groupscope sync` sends it")
+        self._client.close()
+
+    def _at_exit(self) -> None:
+        """The program ends without a word: its page says so, once its lease has run out."""
+        with self._lock:
+            if not self._over.is_set():
+                self._close(2.0)
+
+    def _on_claim(self, claim: p.Claim) -> None:
+        self.run_id = claim.run_id
+        self._claimed.set()
+        log.info("recorded as run %d", claim.run_id)
+
+    def _on_lost(self) -> None:
+        self._say("the backend takes nothing more of this run: it was stopped or deleted there, or goes on elsewhere")
+        self._over.set()
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
+
+    def _beat(self) -> None:
+        """Says that the program is alive, and ends the record if somebody asks for that on the page."""
+        while not self._over.is_set() and not self._claimed.wait(0.2):
+            pass
+        claim = self._outbox.claim
+        if claim is None:
+            return
+        beat = p.Heartbeat(attempt=claim.attempt, worker=self._name)
+        while not self._over.wait(min(_LONGEST_BEAT, claim.lease_seconds / 4)):
+            try:
+                reply = self._client.heartbeat(claim.run_id, beat)
+            except Unreachable:
+                continue
+            except ApiError as error:
+                if error.code == "lease_lost":
+                    self._on_lost()
+                continue
+            if reply.requested == "stop":
+                self._say("somebody stopped the record of this run; the training goes on without")
+                self.finish("stopped", seconds=2.0)
+
+
+def start_run(
+    name: str,
+    *,
+    trainer: str = "a script",
+    version: str = "",
+    config: Mapping[str, Json] | None = None,
+    known: Mapping[str, Json] | None = None,
+    tags: Sequence[str] = (),
+    notes: str = "",
+    from_step: int = 0,
+    run_id: int | None = None,
+    backend: str | None = None,
+    home: str | Path | None = None,
+) -> Recording:
+    """A new run in Groupscope, or with `run_id` the next attempt of one, which begins at `from_step`.
+
+    `config` is the trainer's own configuration, as it is; `known` says in the terms of `backend.contract.recorded` what of it this program
+    knows (`{"sampling": {"group_size": 8}}`). The backend is found as the command line finds it. Raises CannotStart without a token, and
+    ValidationError for a `known` that says something else.
+    """
+    settings = load(Connection, backend_url=backend, home=home)
+    described = RecordedConfig.model_validate(
+        {"trainer": Trainer(name=trainer, version=version), "theirs": dict(config or {}), **(known or {})}
+    )
+    about = p.Recording(
+        key=secrets.token_hex(16),
+        worker=f"{socket.gethostname()}, process {os.getpid()}",
+        config=described,
+        name=name,
+        notes=notes,
+        tags=list(tags),
+        run_id=run_id,
+    )
+    weights = {one.name: one.weight for one in described.rewards.functions}
+    return Recording(about, settings, from_step, weights)
+
+
+def _device() -> str:
+    """What it computes on, as far as torch was loaded and says so."""
+    import sys
+
+    torch: Any = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available():
+            return str(torch.cuda.get_device_name())
+    except Exception:  # noqa: BLE001, S110 — a broken driver is the trainer's matter
+        pass
+    return f"CPU, {os.cpu_count()} threads"
+
+
+def _finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {
+        name: float(value) if value is not None and math.isfinite(value) else None for name, value in metrics.items()
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _report(index: int, group: Group, weights: Mapping[str, float]) -> GroupReport:
+    completions = [_completion(place, one, weights) for place, one in enumerate(group.completions)]
+    known = [one.reward for one in completions if one.reward is not None]
+    return GroupReport(
+        index=index,
+        prompt_id=group.prompt_id or sha256(group.prompt.encode(errors="replace")).hexdigest()[:16],
+        prompt=group.prompt,
+        prompt_text=group.prompt_text or group.prompt,
+        answer=group.answer,
+        state=_state(known, completions),
+        scored=len(known),
+        truncated=sum(one.finish_reason == "length" for one in completions),
+        reward_mean=_number(group.reward_mean),
+        reward_std=_number(group.reward_std),
+        completions=completions,
+    )
+
+
+def _state(known: Sequence[float], completions: Sequence[CompletionData]) -> GroupState:
+    if not known:
+        return "unscored"
+    advantages = {one.advantage for one in completions if one.advantage is not None}
+    dead = advantages <= {0.0} if advantages else len(set(known)) == 1
+    return "zero_variance" if dead else "live"
+
+
+def _completion(index: int, one: Completion, weights: Mapping[str, float]) -> CompletionData:
+    tokens = one.tokens
+    return CompletionData(
+        index=index,
+        text=one.text,
+        token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
+        finish_reason=one.finish_reason,
+        rewards=[
+            RewardScore(name=name, raw=_number(value), weight=weights.get(name, 1.0))
+            for name, value in one.rewards.items()
+        ],
+        reward=_number(one.reward),
+        advantage=_number(one.advantage),
+        **({} if tokens is None else tokens.summary()),
+    )

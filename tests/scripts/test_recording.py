@@ -1,0 +1,229 @@
+"""A program of its own reports a run: `groupscope.start_run` against a real backend, which may be away, end, or be asked to stop the record."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import processes
+import pytest
+from processes import wait_until
+from serving import TOKEN, Backend
+
+import groupscope
+from backend.contract.client import ApiError
+from backend.contract.records import Run
+from groupscope import Completion, Group, Recording, Tokens
+from groupscope.outbox import FOLDER, deliver, left_over
+
+KNOWN: dict[str, Any] = {
+    "sampling": {"group_size": 2},
+    "rewards": {"functions": [{"name": "right", "weight": 2.0}]},
+    "algorithm": {"advantage": {"kind": "group_center"}},
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    return tmp_path / "scripts"
+
+
+def group(step: int) -> Group:
+    tokens = Tokens([5, 6], [b"4", b"2"], old_logprob=[-0.5, -1.5], entropy=[0.25, 0.75])
+    return Group(
+        f"What is {step}?",
+        [
+            Completion("42", reward=2.0, advantage=1.0, rewards={"right": 1.0}, tokens=tokens),
+            Completion("no", reward=0.0, advantage=-1.0, rewards={"right": 0.0}, token_count=1, finish_reason="length"),
+        ],
+        reward_mean=1.0,
+        reward_std=1.0,
+    )
+
+
+def steps(recording: Recording, first: int, last: int) -> None:
+    for step in range(first, last):
+        recording.log_groups([group(step)], step)
+        recording.log_metrics({"reward": 1.0 + step, "actor/lr": float("nan")}, step)
+
+
+def recorded(backend: Backend) -> Run:
+    [run] = backend.client.runs(kind="recorded").items
+    return run
+
+
+def rewards_of(backend: Backend, run_id: int) -> tuple[list[int], list[float | None]]:
+    series = backend.client.metrics(run_id).series["reward"]
+    return series.step, series.value
+
+
+def test_what_was_logged_is_what_is_shown_and_what_was_not_is_missing(backend: Backend, home: Path) -> None:
+    with groupscope.start_run(
+        "mine", trainer="a loop", config={"lr": 1e-5}, known=KNOWN, backend=backend.url, home=home
+    ) as one:
+        steps(one, 0, 3)
+        one.log_metrics({"eval/pass@1": 0.5}, 3)
+        one.log_line("halfway")
+    run = recorded(backend)
+    assert (run.name, run.status, run.progress.step, run.id) == ("mine", "finished", 3, one.run_id)
+    assert run.config["theirs"] == {"lr": 1e-5}
+    assert rewards_of(backend, run.id) == ([0, 1, 2], [1.0, 2.0, 3.0])
+    assert backend.client.metrics(run.id).series["actor/lr"].value == [None] * 3
+    assert backend.client.metrics(run.id).series["eval/pass@1"].step == [3]
+    found = [backend.client.group(item.id) for item in backend.client.groups(run.id, sort="step").items]
+    assert [each.prompt for each in found] == [f"What is {step}?" for step in range(3)]
+    first, second = found[0].completions
+    assert (first.text, first.reward, first.advantage, first.logprob_sum, first.entropy_mean) == (
+        "42",
+        2.0,
+        1.0,
+        -2.0,
+        0.5,
+    )
+    assert [(score.name, score.raw, score.weight) for score in first.rewards] == [("right", 1.0, 2.0)]
+    assert (first.kl_mean, first.ratio_mean, second.logprob_sum, second.has_trace) == (None, None, None, False)
+    trace = backend.client.tokens(first.id)
+    assert (trace.texts, trace.old_logprob, trace.logprob) == (["4", "2"], [-0.5, -1.5], None)
+    assert not list(left_over(home))
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_killed_and_started_again_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
+    site = processes.Site(tmp_path / "site")
+    try:
+        first = site.backend()
+        one = groupscope.start_run("mine", known=KNOWN, backend=site.url, home=tmp_path)
+        steps(one, 0, 3)
+        wait_until(lambda: one.run_id is not None, "it is stored")
+        first.kill()
+        steps(one, 3, 6)
+        first.wait()
+        site.backend()
+        steps(one, 6, 8)
+        one.finish()
+        [run] = site.client.runs(kind="recorded").items
+        assert (run.status, run.progress.step, run.attempt) == ("finished", 8, 1)
+        assert site.client.metrics(run.id).series["reward"].step == list(range(8))
+        assert len(site.client.groups(run.id, limit=200).items) == 8
+        assert not list(left_over(tmp_path))
+    finally:
+        site.close()
+
+
+SCRIPT = """
+import os, sys
+sys.path[:0] = {path!r}
+from test_recording import KNOWN, groupscope, steps
+one = groupscope.start_run("offline", known=KNOWN, backend="http://127.0.0.1:1", home={home!r})
+steps(one, 0, 4)
+one.end_step()
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
+    start_backend: Callable[..., Backend], home: Path
+) -> None:
+    script = SCRIPT.format(path=[str(Path(__file__).parent), *sys.path], home=str(home))
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    backend = start_backend()
+    [about] = left_over(home)
+    kept = {path.name: path.read_bytes() for path in (home / FOLDER).iterdir()}
+    for _ in range(2):  # the second time as if the first one's answer had got lost
+        for name, content in kept.items():
+            (home / FOLDER / name).write_bytes(content)
+        sent = deliver(about, backend.client)
+        assert sent is not None
+        assert sent[1] == 5
+    run = recorded(backend)
+    assert (run.name, run.status, run.progress.step, run.attempt) == ("offline", "running", 4, 1)
+    assert rewards_of(backend, run.id)[0] == [0, 1, 2, 3]
+    assert not list((home / FOLDER).iterdir())
+
+
+def test_what_a_running_program_holds_is_left_to_it(backend: Backend, home: Path) -> None:
+    one = groupscope.start_run("mine", backend=backend.url, home=home)
+    [about] = left_over(home)
+    assert deliver(about, backend.client) is None
+    one.finish()
+
+
+def test_a_program_that_is_silent_is_said_to_be_and_goes_on_when_it_is_heard(
+    start_backend: Callable[..., Backend], home: Path
+) -> None:
+    backend = start_backend(sweep_seconds=0.05)
+    one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
+    steps(one, 0, 2)
+    wait_until(lambda: one.run_id is not None and recorded(backend).progress.step == 1, "a step is there")
+    one._over.set()  # no heartbeat any more
+    one._beats.join()
+    backend.clock.now += 600
+    wait_until(lambda: recorded(backend).status == "failed", "it is given up")
+    error = recorded(backend).error
+    assert error is not None
+    assert error.code == "not_heard_of"
+    one._over.clear()
+    steps(one, 2, 4)
+    wait_until(lambda: recorded(backend).status == "running", "it is heard of")
+    assert recorded(backend).error is None
+    one.finish()
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 4)
+
+
+def test_a_further_attempt_takes_back_the_steps_from_which_it_begins(backend: Backend, home: Path) -> None:
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        steps(one, 0, 4)
+    with groupscope.start_run(
+        "mine", known=KNOWN, backend=backend.url, home=home, run_id=one.run_id, from_step=2
+    ) as two:
+        steps(two, 2, 3)
+    run = recorded(backend)
+    assert (run.id, run.attempt, run.status) == (one.run_id, 2, "finished")
+    assert rewards_of(backend, run.id)[0] == [0, 1, 2]
+
+
+def test_nobody_but_its_program_works_on_it(backend: Backend, home: Path) -> None:
+    from acting import Actor
+
+    one = groupscope.start_run("mine", backend=backend.url, home=home)
+    wait_until(lambda: one.run_id is not None, "it is stored")
+    assert one.run_id is not None
+    for verb in ("pause", "resume", "retry"):
+        with pytest.raises(ApiError, match="only recorded here"):
+            backend.client.command(one.run_id, verb)
+    assert Actor(backend.client).claim() is None
+    backend.client.command(one.run_id, "stop")
+    wait_until(lambda: recorded(backend).status == "stopped", "the record is stopped")
+    steps(one, 0, 2)
+    one.finish()
+    assert recorded(backend).progress.step == 0
+
+
+def test_what_cannot_be_recorded_is_said_and_ends_nothing(
+    backend: Backend, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        steps(one, 0, 3)
+        one.log_metrics({"reward": 9.0}, 1)
+        one.log_groups([None], 3)  # type: ignore[list-item]
+        one.log_metrics({"x" * 300: 1.0}, 4)
+        one.log_metrics({"reward": 5.0}, 5)
+    assert "step 1 was sent before" in caplog.text
+    assert recorded(backend).status == "finished"
+    assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 5]
+
+
+def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backend.contract.home import CannotStart
+
+    monkeypatch.delenv("GROUPSCOPE_TOKEN", raising=False)
+    with pytest.raises(CannotStart, match="set GROUPSCOPE_TOKEN"):
+        groupscope.start_run("mine", home=tmp_path)
+    assert os.listdir(tmp_path) == []
