@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from pydantic import BaseModel
 
-from backend.contract.client import ApiError, Client
+from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Claim, Recording
 from backend.contract.spool import Spool, may_pass, read, send
 
@@ -59,7 +59,10 @@ class Outbox:
 
     def _deliver(self, kind: str, message: BaseModel) -> Accepted:
         if self.claim is None:
-            self.claim = self._client.record(self._recording)
+            try:
+                self.claim = self._client.record(self._recording)
+            except ApiError as error:  # of another version, say: it stays on the disk until the backend takes it
+                raise Unreachable(f"the backend does not take this run: {error.message}") from error
             self._on_claim(self.claim)
         return _send(self._client, self.claim, kind, message)
 

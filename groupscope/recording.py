@@ -155,6 +155,8 @@ class Recording:
 
     def _at(self, step: int | None) -> bool:
         """Whether the step can still be reported; what waits of an earlier one is sent."""
+        if self._over.is_set():
+            return False
         step = step if step is not None else (self._step if self._step is not None else self._done)
         if self._step is not None and step > self._step:
             self._flush()
@@ -172,19 +174,28 @@ class Recording:
         step, groups, metrics = self._step, self._groups, self._metrics
         self._step, self._groups, self._metrics, self._done = None, [], {}, step + 1
         reports = [_report(index, group, self._weights) for index, group in enumerate(groups)]
+        trace: p.TraceFile | None = None
+        logs: list[p.LogLine] = []
+        try:
+            trace = trace_of([[one.tokens for one in group.completions] for group in groups])
+        except p.TraceTooLarge as error:
+            logs.append(p.LogLine(level="warning", message=f"step {step}: {error}; they are left out"))
         report = p.Report(
             attempt=1,
             seq=self._seq,
             step=step,
             metrics=_finite(metrics),
             groups=reports,
-            trace=trace_of([[one.tokens for one in group.completions] for group in groups]),
+            trace=trace,
+            logs=logs,
             seconds=time.monotonic() - self._began,
         )
         if report.trained_step is not None:
             self._send(report)
 
     def _send(self, report: p.Report) -> None:
+        if self._over.is_set():
+            return
         for part in in_parts(report):
             self._outbox.put("report", part)
             self._seq = part.seq + 1

@@ -89,7 +89,7 @@ class Watcher(TrainerCallback):
     def __init__(self, trainer: Any, options: Mapping[str, Any]) -> None:
         self._trainer, self._options = trainer, dict(options)
         self._recording: Recording | None = None
-        self._batch: Batch | None = None
+        self._batches: list[Batch] = []  # of this step, in which a model may sample several times
         self._rows: Tensor | None = None  # those that the model is passed now
         self._broken = False
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="groupscope")
@@ -139,9 +139,9 @@ class Watcher(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated: what is known of the step's groups is whole."""
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            self._later(self._record, batch, state.global_step - 1)
+        batches, self._batches = self._batches, []
+        if batches:
+            self._later(self._record, batches, state.global_step - 1)
         if not control.should_log:
             self._later(self._end_step)
 
@@ -165,19 +165,19 @@ class Watcher(TrainerCallback):
     # ---- the record
 
     def _keep(self, inputs: Sequence[Mapping[str, Any]], output: dict[str, Any]) -> None:
-        self._batch = Batch(self._trainer, inputs, output)
+        self._batches.append(Batch(self._trainer, inputs, output))
         rows = torch.arange(len(output["completion_ids"]), device=output["completion_ids"].device)
         output[ROW] = rows + len(rows) * self._trainer.accelerator.process_index
 
     def _measured(self, rows: Tensor, found: Sequence[Tensor | None]) -> None:
-        if self._batch is not None:
+        if self._batches:  # else an earlier step has sampled these rows, and was reported
             for name, values in zip(("logprob", "entropy"), found, strict=False):
                 if values is not None:
-                    self._batch.put(name, rows.cpu(), values)
+                    self._batches[-1].put(name, rows.cpu(), values)
 
-    def _record(self, batch: Batch, step: int) -> None:
+    def _record(self, batches: Sequence[Batch], step: int) -> None:
         if self._recording is not None:
-            self._recording.log_groups(list(self._groups(batch)), step)
+            self._recording.log_groups([group for batch in batches for group in self._groups(batch)], step)
 
     def _metrics(self, metrics: Mapping[str, float], step: int) -> None:
         if self._recording is not None:

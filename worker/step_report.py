@@ -8,9 +8,9 @@ import numpy as np
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from backend.contract.protocol import TraceTooLarge
 from backend.contract.records import BY_RANK
 from backend.contract.token_texts import TokenTexts
-from backend.contract.trace_file import TraceTooLarge
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports, known_mean

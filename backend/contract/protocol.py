@@ -164,6 +164,10 @@ class TraceFile(Record):
     rows: Count
 
 
+class TraceTooLarge(Exception):
+    """More traces than one report can carry."""
+
+
 class Report(Record):
     """POST …/report: what one step (or a moment between steps) brought. Numbered; sending one twice is harmless.
 

@@ -8,14 +8,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.contract.protocol import TraceFile
+from backend.contract.protocol import TraceFile, TraceTooLarge
 
 MAX_BYTES = 36 * 2**20
 """Of a file; the contract's limit of 48 MiB holds for its base64 text."""
-
-
-class TraceTooLarge(Exception):
-    """More than one report can carry."""
 
 
 def packed(columns: Mapping[str, pa.Array], rows: int) -> TraceFile:

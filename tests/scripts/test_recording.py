@@ -13,7 +13,8 @@ from processes import wait_until
 from serving import TOKEN, Backend
 
 import groupscope
-from backend.contract.client import ApiError
+from backend.contract import protocol
+from backend.contract.client import ApiError, Client
 from backend.contract.records import Run
 from groupscope import Completion, Group, Recording, Tokens
 from groupscope.outbox import FOLDER, deliver, left_over
@@ -218,6 +219,36 @@ def test_what_cannot_be_recorded_is_said_and_ends_nothing(
     assert "step 1 was sent before" in caplog.text
     assert recorded(backend).status == "finished"
     assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 5]
+
+
+def test_token_values_that_are_too_large_are_left_out_and_said(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 100)
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        steps(one, 0, 1)
+    run = recorded(backend)
+    [item] = backend.client.groups(run.id).items
+    assert not backend.client.group(item.id).completions[0].has_trace
+    assert any("left out" in line.message for line in backend.client.logs(run.id).items)
+
+
+def test_what_a_backend_does_not_take_stays_on_the_disk_until_it_does(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def of_another_release(self: Client, recording: protocol.Recording) -> protocol.Claim:
+        return self._to.post(protocol.Claim, "/api/v1/worker/recordings", recording)  # which names no protocol
+
+    monkeypatch.setattr(Client, "record", of_another_release)
+    one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
+    steps(one, 0, 2)
+    one.finish(seconds=0.5)
+    assert not backend.client.runs(kind="recorded").items
+    assert "install the same release" in caplog.text
+    monkeypatch.undo()
+    [about] = left_over(home)
+    assert deliver(about, backend.client) is not None
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 2)
 
 
 def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,3 +145,34 @@ def test_the_training_is_the_same_with_and_without(watched: Watched, tmp_path: P
     for one, other in zip(of.model.parameters(), alone.model.parameters(), strict=True):
         assert torch.equal(one, other)
     wait_until(lambda: not list((tmp_path / "home" / "recordings").glob("*")), "nothing waits")
+
+
+def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_them(
+    backend: Backend, watched: Watched
+) -> None:
+    _, witness = watched(gradient_accumulation_steps=2, steps_per_generation=1, logging_steps=2, beta=0.0, max_steps=4)
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.progress.step) == ("finished", 4)
+    assert backend.client.metrics(run.id).series["reward"].step == [1, 3]
+    assert len(witness.batches) == 8
+    for step in range(4):
+        rows = [one for group in groups_of(backend, run.id, step) for one in group.completions]
+        theirs = [value for batch in witness.batches[2 * step : 2 * step + 2] for value in batch["advantages"].tolist()]
+        assert [one.advantage for one in rows] == pytest.approx(theirs, abs=1e-6)
+        for one in rows:
+            trace = backend.client.tokens(one.id)
+            assert trace.logprob is not None
+            assert None not in trace.logprob
+            assert trace.reference_logprob is None
+
+
+def test_what_goes_wrong_with_the_record_ends_no_training(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a mistake of the record")
+
+    monkeypatch.setattr("groupscope.trl.Watcher._groups", broken)
+    of, _ = watched()
+    assert of.state.global_step == STEPS
+    assert "no longer recorded; the training goes on" in caplog.text
