@@ -178,6 +178,24 @@ def test_a_program_that_is_silent_is_said_to_be_and_goes_on_when_it_is_heard(
     assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 4)
 
 
+def test_a_record_that_was_stopped_while_its_program_was_silent_stays_stopped(
+    start_backend: Callable[..., Backend], home: Path
+) -> None:
+    backend = start_backend(sweep_seconds=0.05)
+    one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
+    wait_until(lambda: one.run_id is not None, "it is stored")
+    assert one.run_id is not None
+    one._over.set()  # no heartbeat any more
+    one._beats.join()
+    backend.client.command(one.run_id, "stop")
+    backend.clock.now += 600
+    wait_until(lambda: recorded(backend).status == "stopped", "it is settled")
+    one._over.clear()
+    steps(one, 0, 2)
+    one.finish()
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("stopped", 0)
+
+
 def test_a_further_attempt_takes_back_the_steps_from_which_it_begins(backend: Backend, home: Path) -> None:
     with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
         steps(one, 0, 4)
