@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from backend.storage.database import Database
 from backend.storage.migrate import NewerDatabase, upgrade
+from backend.storage.revision import REVISION
 from backend.storage.tables import revision
 
 
@@ -28,12 +29,14 @@ def test_an_up_to_date_database_is_left_as_it_is(database: Database) -> None:
         assert tx.exec_driver_sql("PRAGMA schema_version").scalar_one() == before
 
 
-@pytest.mark.parametrize("found", ["0017", "9999", "0000", "1a2b3c"])
+@pytest.mark.parametrize("found", [f"{REVISION + 1:04}", "9999", "0000", "1a2b3c"])
 def test_a_database_of_an_unknown_revision_is_refused_and_stays_as_it_is(database: Database, found: str) -> None:
     with database.write() as tx:
         tx.execute(revision.update().values(version_num=found))
         tx.exec_driver_sql("DROP INDEX ix_run_queue")
-    with pytest.raises(NewerDatabase, match=f"its revision is {found}, and this version knows those up to 0016"):
+    with pytest.raises(
+        NewerDatabase, match=f"its revision is {found}, and this version knows those up to {REVISION:04}"
+    ):
         upgrade(database)
     with database.read() as tx:
         assert tx.scalar(select(revision.c.version_num)) == found
