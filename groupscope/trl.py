@@ -92,7 +92,7 @@ class Watcher(TrainerCallback):
         self._batches: list[Batch] = []  # of this step, in which a model may sample several times
         self._rows: Tensor | None = None  # those that the model is passed now
         self._broken = False
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="groupscope")
+        self._aside: ThreadPoolExecutor | None = None  # while a training is recorded
         tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
         self._texts = TokenTexts(tokenizer)
         self._padding = tokenizer.pad_token_id
@@ -127,15 +127,18 @@ class Watcher(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The run begins, or goes on from a checkpoint."""
         if state.is_world_process_zero:
-            self._recording = start_run(
-                self._options.pop("name", None) or _name(self._trainer),
-                trainer="TRL",
-                version=version("trl"),
-                config=_theirs(self._trainer),
-                known=_known(self._trainer, state.max_steps),
-                from_step=state.global_step,
-                **self._options,
-            )
+            self._safely(self._begin, state)
+
+    def _begin(self, state: Any) -> None:
+        self._recording = start_run(
+            **({"name": _name(self._trainer)} | self._options),
+            trainer="TRL",
+            version=version("trl"),
+            config=_theirs(self._trainer),
+            known=_known(self._trainer, state.max_steps),
+            from_step=state.global_step,
+        )
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="groupscope")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated: what is known of the step's groups is whole."""
@@ -143,7 +146,7 @@ class Watcher(TrainerCallback):
         if batches:
             self._later(self._record, batches, state.global_step - 1)
         if not control.should_log:
-            self._later(self._end_step)
+            self._later(Recording.end_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """TRL logged means over the steps since it did last; what it logs of an evaluation begins with eval_."""
@@ -151,16 +154,18 @@ class Watcher(TrainerCallback):
         evaluated = {EVALUATION + name[5:]: value for name, value in numbers.items() if name.startswith("eval_")}
         trained = {} if OF_THE_WHOLE in numbers else numbers
         if evaluated:
-            self._later(self._metrics, evaluated, state.global_step)
+            self._later(Recording.log_metrics, evaluated, state.global_step)
         elif trained:
-            self._later(self._metrics, trained, state.global_step - 1)
-            self._later(self._end_step)
+            self._later(Recording.log_metrics, trained, state.global_step - 1)
+            self._later(Recording.end_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The run is over."""
-        if self._recording is not None:
-            self._later(self._recording.finish)
-        self._aside.shutdown(wait=True)
+        aside, recording = self._aside, self._recording
+        self._aside = self._recording = None
+        if aside is not None and recording is not None:
+            aside.submit(self._safely, recording.finish)
+            aside.shutdown(wait=True)
 
     # ---- the record
 
@@ -175,17 +180,8 @@ class Watcher(TrainerCallback):
                 if values is not None:
                     self._batches[-1].put(name, rows.cpu(), values)
 
-    def _record(self, batches: Sequence[Batch], step: int) -> None:
-        if self._recording is not None:
-            self._recording.log_groups([group for batch in batches for group in self._groups(batch)], step)
-
-    def _metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        if self._recording is not None:
-            self._recording.log_metrics(metrics, step)
-
-    def _end_step(self) -> None:
-        if self._recording is not None:
-            self._recording.end_step()
+    def _record(self, recording: Recording, batches: Sequence[Batch], step: int) -> None:
+        recording.log_groups([group for batch in batches for group in self._groups(batch)], step)
 
     def _groups(self, batch: Batch) -> "list[Group]":
         weights = self._trainer.reward_weights.tolist()
@@ -246,7 +242,8 @@ class Watcher(TrainerCallback):
     # ---- around all of it
 
     def _later(self, what: Any, *args: Any) -> None:
-        self._aside.submit(self._safely, what, *args)
+        if self._aside is not None and self._recording is not None:
+            self._aside.submit(self._safely, what, self._recording, *args)
 
     def _safely(self, what: Any, *args: Any) -> None:
         try:

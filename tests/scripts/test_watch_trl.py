@@ -176,3 +176,24 @@ def test_what_goes_wrong_with_the_record_ends_no_training(
     of, _ = watched()
     assert of.state.global_step == STEPS
     assert "no longer recorded; the training goes on" in caplog.text
+
+
+def test_what_a_script_does_before_and_after_the_training_is_as_without(backend: Backend, watched: Watched) -> None:
+    of, _ = watched()
+    of.evaluate(of.train_dataset.select(range(2)))
+    of.train()  # again, from the beginning: another run
+    runs = backend.client.runs(kind="recorded").items
+    assert [(run.status, run.progress.step) for run in runs] == [("finished", STEPS)] * 2
+
+
+def test_a_record_that_cannot_begin_ends_no_training(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("groupscope.outbox.os.fsync", full)
+    of, _ = watched()
+    assert of.state.global_step == STEPS
+    assert not backend.client.runs(kind="recorded").items
+    assert "No space left" in caplog.text
