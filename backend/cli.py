@@ -210,15 +210,23 @@ def sync(backend: Backend = None, token_file: TokenFile = None, home: Home = Non
     from groupscope.outbox import deliver, left_over
 
     with _client(backend, token_file, home) as client:
-        waiting = list(left_over(load(Connection).home))
+        waiting, refused = list(left_over(load(Connection).home)), False
         for about in waiting:
-            if (sent := deliver(about, client)) is None:
+            try:
+                sent = deliver(about, client)
+            except (ApiError, ValueError) as error:  # the others may be taken
+                typer.echo(f"{about.stem}: {error}", err=True)
+                refused = True
+                continue
+            if sent is None:
                 typer.echo(f"{about.stem}: its program still runs, and sends by itself")
             else:
                 claim, count = sent
                 typer.echo(f"run {claim.run_id}, {_plain(claim.name)}: {count} message{'s' if count != 1 else ''} sent")
         if not waiting:
             typer.echo("nothing waits")
+        if refused:
+            raise typer.Exit(1)
 
 
 @app.command()

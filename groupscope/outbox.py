@@ -48,11 +48,6 @@ class Outbox:
         self.claim: Claim | None = None
         self._spool = Spool(folder / f"{recording.key}.jsonl", self._deliver, on_lost, cap_bytes)
 
-    @property
-    def trouble(self) -> Exception | None:
-        """Why the backend will take nothing more."""
-        return self._spool.trouble
-
     def put(self, kind: str, message: BaseModel) -> None:
         """Store a message and have it sent. Raises SpoolFull, Refused, Damaged, OSError."""
         self._spool.append(kind, message)
@@ -98,14 +93,18 @@ def left_over(home: Path) -> Iterator[Path]:
 def deliver(about: Path, client: Client) -> tuple[Claim, int] | None:
     """Send what waits of a recording, and forget it: the run and how many messages; None while its program still runs.
 
-    Raises Unreachable, and ApiError if the backend refuses: then it all stays. What it refuses for ever is said and dropped.
+    Raises Unreachable, ApiError if the backend refuses, and ValueError for a file that cannot be read: then it all stays. What it refuses for ever is said and dropped.
     """
     with about.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        claim = client.record(Recording.model_validate_json(file.read()))
+        try:
+            recording = Recording.model_validate_json(file.read())
+        except ValueError:
+            raise ValueError(f"{about} is damaged, or of another version: it cannot be sent") from None
+        claim = client.record(recording)
         messages, count = about.with_suffix(".jsonl"), 0
         for kind, message, _ in read(messages) if messages.exists() else ():
             try:

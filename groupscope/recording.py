@@ -7,9 +7,10 @@ import math
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from backend.contract import protocol as p
-from backend.contract.base import Json
+from backend.contract.base import LONGEST, Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
@@ -33,6 +34,7 @@ log = logging.getLogger("groupscope")
 P = ParamSpec("P")
 
 CAP_BYTES = 8 * 2**30  # of what waits on the disk for an absent backend
+LONGEST_NAME = 200  # of a metric, in characters
 _LONGEST_BEAT = 2.0
 
 
@@ -98,9 +100,11 @@ class Recording:
         self._began = time.monotonic()
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
-        self._groups: list[Group] = []
+        self._groups: list[GroupReport] = []
+        self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
-        self._over = threading.Event()
+        self._over = threading.Event()  # nothing more is sent
+        self._closed = False
         self._claimed = threading.Event()
         self.run_id: int | None = None
         """The run's number; None until the backend has stored it."""
@@ -125,20 +129,47 @@ class Recording:
     def log_groups(self, groups: Iterable[Group], step: int | None = None) -> None:
         """Groups of a step, counted from 0. Those of one step are sent together once a later one begins, or by `end_step`."""
         with self._lock:
-            if self._at(step):
-                self._groups.extend(groups)
+            if not self._at(step):
+                return
+            for group in groups:
+                try:
+                    tokens = [self._checked(one.tokens) for one in group.completions]
+                    report = _report(len(self._groups), group, tokens, self._weights)
+                except Exception as error:  # noqa: BLE001 — whatever a script hands over, its other groups are kept
+                    self._say(f"a group of step {self._step} is left out: {error}")
+                    continue
+                self._groups.append(report)
+                self._tokens.append(tokens)
+
+    def _checked(self, tokens: Tokens | None) -> Tokens | None:
+        try:
+            return None if tokens is None else tokens.checked()
+        except (TypeError, ValueError) as error:
+            self._say(f"token values are left out: {error}")
+            return None
 
     @_quietly
     def log_metrics(self, metrics: Mapping[str, float | None], step: int | None = None) -> None:
         """Metrics of a step; a name under `eval/` is of an evaluation after that number of steps, which is sent at once."""
         with self._lock:
-            evaluated = {name: value for name, value in metrics.items() if name.startswith(p.EVALUATION)}
-            trained = {name: value for name, value in metrics.items() if name not in evaluated}
+            known = dict(self._measured(metrics))
+            evaluated = {name: value for name, value in known.items() if name.startswith(p.EVALUATION)}
+            trained = {name: value for name, value in known.items() if name not in evaluated}
             if trained and self._at(step):
                 self._metrics.update(trained)
             if evaluated:
                 after = step if step is not None else self._done
-                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=_finite(evaluated)))
+                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=evaluated))
+
+    def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
+        for name, value in metrics.items():
+            if not 0 < len(name) <= LONGEST_NAME:
+                self._say(f"the metric {name[:20]}… is left out: a name has up to {LONGEST_NAME} characters")
+                continue
+            try:
+                yield name, _number(value)
+            except (TypeError, ValueError) as error:
+                self._say(f"the metric {name} is left out: {error}")
 
     @_quietly
     def log_line(self, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
@@ -171,21 +202,20 @@ class Recording:
     def _flush(self) -> None:
         if self._step is None:
             return
-        step, groups, metrics = self._step, self._groups, self._metrics
-        self._step, self._groups, self._metrics, self._done = None, [], {}, step + 1
-        reports = [_report(index, group, self._weights) for index, group in enumerate(groups)]
+        step, groups, tokens, metrics = self._step, self._groups, self._tokens, self._metrics
+        self._step, self._groups, self._tokens, self._metrics, self._done = None, [], [], {}, step + 1
         trace: p.TraceFile | None = None
         logs: list[p.LogLine] = []
         try:
-            trace = trace_of([[one.tokens for one in group.completions] for group in groups])
+            trace = trace_of(tokens)
         except p.TraceTooLarge as error:
             logs.append(p.LogLine(level="warning", message=f"step {step}: {error}; they are left out"))
         report = p.Report(
             attempt=1,
             seq=self._seq,
             step=step,
-            metrics=_finite(metrics),
-            groups=reports,
+            metrics=metrics,
+            groups=groups,
             trace=trace,
             logs=logs,
             seconds=time.monotonic() - self._began,
@@ -212,25 +242,30 @@ class Recording:
 
     def _end(self, kind: str, message: p.Finish | p.Fail, seconds: float) -> None:
         with self._lock:
-            if self._over.is_set():
+            if self._closed:
                 return
             try:
                 self._flush()
-                self._outbox.put(kind, message)
+                if not self._over.is_set():
+                    self._outbox.put(kind, message)
             finally:
                 self._close(seconds)
 
     def _close(self, seconds: float) -> None:
         self._over.set()
+        self._closed = True
         atexit.unregister(self._at_exit)
         if not self._outbox.close(seconds):
             log.warning("what the backend did not take waits on the disk: `groupscope sync` sends it")
         self._client.close()
 
     def _at_exit(self) -> None:
-        """The program ends without a word: its page says so, once its lease has run out."""
+        """The program ends: by an error, which its page says, or without a word, which it says once the lease has run out."""
+        error = getattr(sys, "last_value", None)
+        if error is not None:
+            self.fail(f"{type(error).__name__}: {error}", seconds=2.0)
         with self._lock:
-            if not self._over.is_set():
+            if not self._closed:
                 self._close(2.0)
 
     def _on_claim(self, claim: p.Claim) -> None:
@@ -308,8 +343,6 @@ def start_run(
 
 def _device() -> str:
     """What it computes on, as far as torch was loaded and says so."""
-    import sys
-
     torch: Any = sys.modules.get("torch")
     try:
         if torch is not None and torch.cuda.is_available():
@@ -319,24 +352,28 @@ def _device() -> str:
     return f"CPU, {os.cpu_count()} threads"
 
 
-def _finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {
-        name: float(value) if value is not None and math.isfinite(value) else None for name, value in metrics.items()
-    }
-
-
 def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _report(index: int, group: Group, weights: Mapping[str, float]) -> GroupReport:
-    completions = [_completion(place, one, weights) for place, one in enumerate(group.completions)]
+def _fitting(text: str) -> str:
+    """A text that is too long to be kept, without its middle."""
+    half = LONGEST // 2 - 1
+    return text if len(text) <= LONGEST else f"{text[:half]}…{text[-half:]}"
+
+
+def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float]) -> GroupReport:
+    """A group as the protocol has it. Raises ValueError, TypeError, AttributeError for anything but a group."""
+    completions = [
+        _completion(place, one, of_it, weights)
+        for place, (one, of_it) in enumerate(zip(group.completions, tokens, strict=True))
+    ]
     known = [one.reward for one in completions if one.reward is not None]
     return GroupReport(
         index=index,
         prompt_id=group.prompt_id or sha256(group.prompt.encode(errors="replace")).hexdigest()[:16],
-        prompt=group.prompt,
-        prompt_text=group.prompt_text or group.prompt,
+        prompt=_fitting(group.prompt),
+        prompt_text=_fitting(group.prompt_text or group.prompt),
         answer=group.answer,
         state=_state(known, completions),
         scored=len(known),
@@ -355,11 +392,10 @@ def _state(known: Sequence[float], completions: Sequence[CompletionData]) -> Gro
     return "zero_variance" if dead else "live"
 
 
-def _completion(index: int, one: Completion, weights: Mapping[str, float]) -> CompletionData:
-    tokens = one.tokens
+def _completion(index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float]) -> CompletionData:
     return CompletionData(
         index=index,
-        text=one.text,
+        text=_fitting(one.text),
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[

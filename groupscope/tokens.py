@@ -1,10 +1,10 @@
 """The values of each token of a completion, and the file in which those of a step travel."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 from backend.contract.protocol import TraceFile
 
@@ -30,6 +30,21 @@ class Tokens:
     kl: Values | None = None
     advantage: Values | None = None
 
+    def checked(self) -> "Tokens":
+        """The same as plain lists, NaN as None. Raises ValueError for lists that are not as long as `ids`, and for ids that no tokenizer has."""
+        ids = [int(one) for one in _plain(self.ids)]
+        if not all(0 <= one < 2**31 for one in ids):
+            raise ValueError("a token's id is below 0 or above 2,147,483,647")
+        found: dict[str, Any] = {name: _plain(getattr(self, name)) for name in ("texts", *MEASURED)}
+        for name, values in found.items():
+            if values is not None and len(values) != len(ids):
+                raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
+        known: dict[str, Any] = {
+            name: values if name in ("texts", "clipped") or values is None else [_finite(value) for value in values]
+            for name, values in found.items()
+        }
+        return Tokens(ids, **known)
+
     def summary(self) -> dict[str, float | None]:
         """What the completion's card shows of them."""
         old = self.old_logprob if self.old_logprob is not None else self.sampling_logprob
@@ -42,17 +57,28 @@ class Tokens:
         }
 
 
-def _known(values: Values | None, of: "object") -> float | None:
-    if values is None or not len(values) or any(value is None or not math.isfinite(value) for value in values):
+def _plain(values: Any) -> Any:
+    """A list, of a tensor or an array, too."""
+    if values is None:
         return None
-    return float(of(values))  # type: ignore[operator]
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _known(values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
+    """Of all tokens; None if one of them has no value."""
+    there = [value for value in values or () if value is not None]
+    return of(there) if values and len(there) == len(values) else None
 
 
 MEASURED = tuple(one.name for one in fields(Tokens) if one.name not in ("ids", "texts"))
 
 
 def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:
-    """The traces of a step's completions; None where no completion has token values."""
+    """The traces of a step's completions, whose tokens were `checked`; None where none has token values. Raises TraceTooLarge."""
     there = [(g, c, one) for g, group in enumerate(groups) for c, one in enumerate(group) if one is not None]
     if not there:
         return None
@@ -60,19 +86,14 @@ def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:
 
     from backend.contract.trace_file import packed
 
-    pieces = [one.texts if one.texts is not None else [b""] * len(one.ids) for _, _, one in there]
-    columns = {
-        "group": pa.array([g for g, _, _ in there], pa.int32()),
-        "completion": pa.array([c for _, c, _ in there], pa.int32()),
-        "token_ids": pa.array([list(one.ids) for _, _, one in there], pa.list_(pa.int32())),
-        "text": pa.array([b"".join(parts) for parts in pieces], pa.binary()),
-        "text_offsets": pa.array(
-            [list(accumulate(map(len, parts), initial=0)) for parts in pieces], pa.list_(pa.int32())
-        ),
-    }
+    measured = {}
     for name in MEASURED:
         values = [getattr(one, name) for _, _, one in there]
         if any(each is not None for each in values):
-            kind = pa.bool_() if name == "clipped" else pa.float32()
-            columns[name] = pa.array([None if each is None else list(each) for each in values], pa.list_(kind))
-    return packed(columns, len(there))
+            measured[name] = pa.array(values, pa.list_(pa.bool_() if name == "clipped" else pa.float32()))
+    return packed(
+        [(g, c) for g, c, _ in there],
+        [one.ids for _, _, one in there],
+        [one.texts if one.texts is not None else [b""] * len(one.ids) for _, _, one in there],
+        measured,
+    )

@@ -1,7 +1,6 @@
 """Token traces: the per-token values of a step, as one compressed Parquet file."""
 
 import math
-from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +36,14 @@ def trace_file(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: Tok
     if not rows:
         return None
     completions = [rollout.completions_R[row] for row in rows]
-    pieces = [texts.of(completion.ids) for completion in completions]
-    offsets = [list(accumulate(map(len, parts), initial=0)) for parts in pieces]
-    columns = {
-        "group": pa.array([row // rollout.group_size for row in rows], pa.int32()),
-        "completion": pa.array([row % rollout.group_size for row in rows], pa.int32()),
-        "token_ids": pa.array([completion.ids for completion in completions], pa.list_(pa.int32())),
-        "text": pa.array([b"".join(parts) for parts in pieces], pa.binary()),
-        "text_offsets": pa.array(offsets, pa.list_(pa.int32())),
-        "sampling_logprob": pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32())),
-    }
-    measured = [name for name in TokenTrace.model_fields if tokens.get(name) is not None]
-    return packed(columns | {name: _lists(name, rows, tokens) for name in measured}, len(rows))
+    measured = {name: _lists(name, rows, tokens) for name in TokenTrace.model_fields if tokens.get(name) is not None}
+    sampled = pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32()))
+    return packed(
+        [divmod(row, rollout.group_size) for row in rows],
+        [completion.ids for completion in completions],
+        [texts.of(completion.ids) for completion in completions],
+        {"sampling_logprob": sampled} | measured,
+    )
 
 
 def _lists(name: str, rows: list[int], tokens: TokenRecord) -> pa.Array:

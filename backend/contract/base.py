@@ -51,7 +51,8 @@ def cut(length: int) -> BeforeValidator:
 
 CleanText = Annotated[str, BeforeValidator(clean)]
 ShortText = Annotated[CleanText, Field(max_length=200)]
-LongText = Annotated[CleanText, Field(max_length=2**22)]  # a prompt or a completion: more than any context holds
+LONGEST = 2**22  # characters of a prompt or a completion: more than any context holds
+LongText = Annotated[CleanText, Field(max_length=LONGEST)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Json = Annotated[JsonValue, BeforeValidator(storable)]
 

@@ -1,8 +1,13 @@
 """TRL's settings in this program's terms. Names and defaults are those of GRPOConfig in TRL 1.16."""
 
 from collections.abc import Mapping
+from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from backend.contract.advantage import Advantage
 from backend.contract.base import Json
+from backend.contract.surrogate import Surrogate
 
 _EPS = 1e-4  # added to every standard deviation
 
@@ -21,13 +26,22 @@ def in_our_terms(theirs: Mapping[str, Json]) -> dict[str, Json]:
             "top_p": theirs.get("top_p"),
         },
         "algorithm": {
-            "advantage": _advantage(theirs),
-            "surrogate": _surrogate(theirs),
+            "advantage": _known(Advantage, _advantage(theirs)),
+            "surrogate": _known(Surrogate, _surrogate(theirs)),
             "kl": {"beta": theirs.get("beta") or 0.0},
             "updates_per_batch": theirs.get("num_iterations"),
         },
         "budget": {"steps": steps if isinstance(steps, int) and steps > 0 else None},
     }
+
+
+def _known(kind: Any, settings: dict[str, Json] | None) -> dict[str, Json] | None:
+    """The settings, if they are within the bounds that they have here."""
+    try:
+        TypeAdapter(kind).validate_python(settings)
+    except ValidationError:
+        return None
+    return settings
 
 
 def _advantage(theirs: Mapping[str, Json]) -> dict[str, Json] | None:

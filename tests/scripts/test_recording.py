@@ -13,7 +13,9 @@ from processes import wait_until
 from serving import TOKEN, Backend
 
 import groupscope
+from backend.cli import app
 from backend.contract import protocol
+from backend.contract.base import LONGEST
 from backend.contract.client import ApiError, Client
 from backend.contract.records import Run
 from groupscope import Completion, Group, Recording, Tokens
@@ -121,19 +123,31 @@ SCRIPT = """
 import os, sys
 sys.path[:0] = {path!r}
 from test_recording import KNOWN, groupscope, steps
-one = groupscope.start_run("offline", known=KNOWN, backend="http://127.0.0.1:1", home={home!r})
+one = groupscope.start_run("offline", known=KNOWN, backend={url!r}, home={home!r})
 steps(one, 0, 4)
 one.end_step()
-os._exit(0)
+{end}
 """
+
+
+def run_script(home: Path, url: str, end: str) -> int:
+    script = SCRIPT.format(path=[str(Path(__file__).parent), *sys.path], home=str(home), url=url, end=end)
+    return subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode
+
+
+def test_an_error_that_ends_the_program_stands_on_its_page(backend: Backend, home: Path) -> None:
+    assert run_script(home, backend.url, "raise RuntimeError('out of patience')") == 1
+    run = recorded(backend)
+    assert run.error is not None
+    assert (run.status, run.progress.step, run.error.message) == ("failed", 4, "RuntimeError: out of patience")
+    assert not list(left_over(home))
 
 
 @pytest.mark.slow
 def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
     start_backend: Callable[..., Backend], home: Path
 ) -> None:
-    script = SCRIPT.format(path=[str(Path(__file__).parent), *sys.path], home=str(home))
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    assert run_script(home, "http://127.0.0.1:1", "os._exit(0)") == 0
     backend = start_backend()
     [about] = left_over(home)
     kept = {path.name: path.read_bytes() for path in (home / FOLDER).iterdir()}
@@ -225,18 +239,67 @@ def test_nobody_but_its_program_works_on_it(backend: Backend, home: Path) -> Non
     assert recorded(backend).progress.step == 0
 
 
-def test_what_cannot_be_recorded_is_said_and_ends_nothing(
+WRONG: dict[str, Group | None] = {
+    "no group": None,
+    "no completions": Group("empty", []),
+    "no text": Group("a number", [Completion(5)]),  # type: ignore[arg-type]
+    "no number": Group("a word", [Completion("a", reward="high")]),  # type: ignore[arg-type]
+}
+NO_TOKENS = {
+    "fewer values than tokens": Tokens([1, 2], logprob=[-1.0]),
+    "fewer texts than tokens": Tokens([1, 2], [b"a"]),
+    "an id that no tokenizer has": Tokens([2**40]),
+}
+
+
+def test_what_cannot_be_recorded_is_said_and_takes_nothing_else_along(
     backend: Backend, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    odd = [Group(why, [Completion("a", reward=1.0, tokens=tokens)]) for why, tokens in NO_TOKENS.items()]
+    long = Group("long", [Completion("x" * (LONGEST + 1), reward=1.0), Completion("\x00\ud800", reward=float("nan"))])
     with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
         steps(one, 0, 3)
         one.log_metrics({"reward": 9.0}, 1)
-        one.log_groups([None], 3)  # type: ignore[list-item]
-        one.log_metrics({"x" * 300: 1.0}, 4)
-        one.log_metrics({"reward": 5.0}, 5)
+        one.log_groups([group(3), *WRONG.values(), *odd, long], 3)  # type: ignore[list-item]
+        one.log_metrics({"x" * 300: 1.0, "y": "high", "reward": 4.0}, 3)  # type: ignore[dict-item]
     assert "step 1 was sent before" in caplog.text
-    assert recorded(backend).status == "finished"
-    assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 5]
+    assert caplog.text.count("a group of step 3 is left out") == len(WRONG)
+    assert caplog.text.count("token values are left out") == len(NO_TOKENS)
+    run = recorded(backend)
+    assert run.status == "finished"
+    assert rewards_of(backend, run.id) == ([0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    assert set(backend.client.metrics(run.id).series) == {"reward", "actor/lr"}
+    found = [backend.client.group(item.id) for item in backend.client.groups(run.id, step=3, sort="index").items]
+    assert [each.prompt for each in found] == ["What is 3?", *NO_TOKENS, "long"]
+    assert [len(one.text) for one in found[-1].completions] == [LONGEST - 1, 2]
+    assert [one.reward for one in found[-1].completions] == [1.0, None]
+
+
+def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
+    import numpy as np
+    import torch
+
+    tokens = Tokens(torch.tensor([1, 2]), [b"a", b"b"], logprob=np.array([-0.5, float("nan")]))
+    with groupscope.start_run("mine", backend=backend.url, home=home) as one:
+        one.log_groups([Group("p", [Completion("ab", reward=torch.tensor(1.5), tokens=tokens)])])  # type: ignore[arg-type]
+    [item] = backend.client.groups(recorded(backend).id).items
+    [completion] = backend.client.group(item.id).completions
+    assert (completion.reward, backend.client.tokens(completion.id).logprob) == (1.5, [-0.5, None])
+
+
+def test_one_recording_that_cannot_be_sent_keeps_no_other_back(
+    backend: Backend, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / FOLDER).mkdir(parents=True)
+    (home / FOLDER / "torn.json").write_text('{"key": ')
+    assert run_script(home, "http://127.0.0.1:1", "os._exit(0)") == 0
+    with pytest.raises(SystemExit) as ended:
+        app(["sync", "--backend", backend.url, "--home", str(home)])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert "torn.json is damaged" in said.err
+    assert "offline: 5 messages sent" in said.out
+    assert recorded(backend).progress.step == 4
 
 
 def test_token_values_that_are_too_large_are_left_out_and_said(
