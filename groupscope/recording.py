@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec
 
@@ -56,7 +57,9 @@ class Completion:
 
 @dataclass
 class Group:
-    """One prompt and its completions. `reward_mean` and `reward_std` are those by which the advantages were computed."""
+    """One prompt and its completions. `reward_mean` and `reward_std` are those by which the advantages were computed; without a mean it
+    is that of the rewards.
+    """
 
     prompt: str
     completions: Sequence[Completion]
@@ -245,7 +248,7 @@ class Recording:
             if self._closed:
                 return
             try:
-                self._flush()
+                self.end_step()
                 if not self._over.is_set():
                     self._outbox.put(kind, message)
             finally:
@@ -378,7 +381,7 @@ def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: 
         state=_state(known, completions),
         scored=len(known),
         truncated=sum(one.finish_reason == "length" for one in completions),
-        reward_mean=_number(group.reward_mean),
+        reward_mean=_number(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
         reward_std=_number(group.reward_std),
         completions=completions,
     )

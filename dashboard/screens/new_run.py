@@ -56,7 +56,7 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
         draft.parent_id = start[0]
     elif start is not None:
         draft.fill_from_run(client().run(start[0]), checkpoint=start[1])
-    elif kind == "clone" and (cloned := whole(value)) is not None and (run := client().run(cloned)).kind != "sample":
+    elif kind == "clone" and (cloned := whole(value)) is not None and (run := client().run(cloned)).from_form:
         draft.fill_from_run(run)
     else:
         choose_recipe(draft, catalog, value if kind == "recipe" else None)

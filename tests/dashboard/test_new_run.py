@@ -14,8 +14,9 @@ from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbo
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import ClaimRequest, WorkerInfo
+from backend.contract.protocol import ClaimRequest, Recording, WorkerInfo
 from backend.contract.recipes import RECIPES
+from backend.contract.recorded import RecordedConfig, Trainer
 from dashboard.form.draft import Draft
 from dashboard.session import script
 from dashboard.stored import get, put
@@ -265,6 +266,14 @@ def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page:
     at.switch_page(script("workers")).run()
     at.switch_page(script("new-run")).run()
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
+
+
+def test_a_run_that_another_program_trains_fills_no_form(open_page: OpenPage, backend: Backend) -> None:
+    config = RecordedConfig(trainer=Trainer(name="TRL"))
+    recording = Recording(key="k" * 16, worker="a script", name="theirs", config=config)
+    at = open_page("new-run", clone=backend.client.record(recording).run_id)
+    assert not at.exception
+    assert "Filled from run" not in texts(at)
 
 
 def test_the_number_of_a_sample_in_the_address_opens_the_form_as_it_comes(

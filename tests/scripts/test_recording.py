@@ -284,6 +284,7 @@ def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
         one.log_groups([Group("p", [Completion("ab", reward=torch.tensor(1.5), tokens=tokens)])])  # type: ignore[arg-type]
     [item] = backend.client.groups(recorded(backend).id).items
     [completion] = backend.client.group(item.id).completions
+    assert (item.reward_mean, item.reward_std) == (1.5, None)
     assert (completion.reward, backend.client.tokens(completion.id).logprob) == (1.5, [-0.5, None])
 
 
