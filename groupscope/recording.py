@@ -103,6 +103,7 @@ class Recording:
         self._began = time.monotonic()
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
+        self._lost: list[int] = []  # those that were not
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -223,8 +224,13 @@ class Recording:
             logs=logs,
             seconds=time.monotonic() - self._began,
         )
-        if report.trained_step is not None:
+        if report.trained_step is None:
+            return
+        try:
             self._send(report)
+        except Exception:  # a full disk, say; later ones may fit again
+            self._lost.append(step)
+            raise
 
     def _send(self, report: p.Report) -> None:
         if self._over.is_set():
@@ -249,6 +255,9 @@ class Recording:
                 return
             try:
                 self.end_step()
+                if self._lost:
+                    text = f"steps could not be recorded: {len(self._lost)}, the first of them step {self._lost[0]}"
+                    self.log_line(f"{text}; the program's own log says why", "warning")
                 if not self._over.is_set():
                     self._outbox.put(kind, message)
             finally:

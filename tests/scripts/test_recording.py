@@ -18,6 +18,7 @@ from backend.contract import protocol
 from backend.contract.base import LONGEST
 from backend.contract.client import ApiError, Client
 from backend.contract.records import Run
+from backend.contract.spool import Spool
 from groupscope import Completion, Group, Recording, Tokens
 from groupscope.outbox import FOLDER, deliver, left_over
 
@@ -273,6 +274,25 @@ def test_what_cannot_be_recorded_is_said_and_takes_nothing_else_along(
     assert [each.prompt for each in found] == ["What is 3?", *NO_TOKENS, "long"]
     assert [len(one.text) for one in found[-1].completions] == [LONGEST - 1, 2]
     assert [one.reward for one in found[-1].completions] == [1.0, None]
+
+
+def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Spool.append
+
+    def full(self: Spool, kind: str, message: Any) -> None:
+        if getattr(message, "step", None) in (1, 2):
+            raise OSError(28, "No space left on device")
+        append(self, kind, message)
+
+    monkeypatch.setattr(Spool, "append", full)
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        steps(one, 0, 5)
+    run = recorded(backend)
+    assert rewards_of(backend, run.id)[0] == [0, 3, 4]
+    [line] = backend.client.logs(run.id).items
+    assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
 
 
 def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
