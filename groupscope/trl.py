@@ -37,6 +37,7 @@ PER_TOKEN = {
 }
 """What a batch may have for each token, by TRL's name and ours."""
 ANSWERS = ("answer", "solution", "ground_truth")
+_OVERFLOWS = 709.0  # e to a larger power is beyond a float
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
 
@@ -130,6 +131,8 @@ class Watcher(TrainerCallback):
             self._safely(self._begin, state)
 
     def _begin(self, state: Any) -> None:
+        if self._recording is not None:  # a training that an error ended, in a notebook, say
+            self._recording.fail("It broke off, and another training began.")
         self._recording = start_run(
             **({"name": _name(self._trainer)} | self._options),
             trainer="TRL",
@@ -220,13 +223,11 @@ class Watcher(TrainerCallback):
         new = values.get("logprob")
         old = values.setdefault("old_logprob", new) if new is not None else values.get("old_logprob")
         if new is not None and old is not None:
-            values["ratio"] = [
-                None if n is None or o is None else math.exp(n - o) for n, o in zip(new, old, strict=True)
-            ]
+            values["ratio"] = [None if n is None or o is None else _exp(n - o) for n, o in zip(new, old, strict=True)]
         reference = values.get("reference_logprob")
         if new is not None and reference is not None:
             values["kl"] = [
-                None if n is None or r is None else math.exp(r - n) - (r - n) - 1
+                None if n is None or r is None else _exp(r - n) - (r - n) - 1
                 for n, r in zip(new, reference, strict=True)
             ]
         advantage = batch.advantages[row]
@@ -250,8 +251,12 @@ class Watcher(TrainerCallback):
             what(*args)
         except Exception:  # the boundary between a record and the training that it must not end
             if not self._broken:
-                log.exception("the groups of this run are no longer recorded; the training goes on")
+                log.exception("a part of this run is not recorded; the training goes on")
             self._broken = True
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < _OVERFLOWS else math.inf  # which no record keeps
 
 
 def _number(value: float | None) -> float | None:

@@ -11,6 +11,7 @@ from processes import wait_until
 from serving import TOKEN, Backend
 
 import groupscope
+import groupscope.trl
 import worker.models
 from backend.contract.groups import Group
 from worker.tasks.arithmetic import problems
@@ -175,7 +176,7 @@ def test_what_goes_wrong_with_the_record_ends_no_training(
     monkeypatch.setattr("groupscope.trl.Watcher._groups", broken)
     of, _ = watched()
     assert of.state.global_step == STEPS
-    assert "no longer recorded; the training goes on" in caplog.text
+    assert "a part of this run is not recorded; the training goes on" in caplog.text
 
 
 def test_what_a_script_does_before_and_after_the_training_is_as_without(backend: Backend, watched: Watched) -> None:
@@ -197,3 +198,34 @@ def test_a_record_that_cannot_begin_ends_no_training(
     assert of.state.global_step == STEPS
     assert not backend.client.runs(kind="recorded").items
     assert "No space left" in caplog.text
+
+
+def test_a_training_that_breaks_off_and_begins_again_is_two_runs(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, _ = watched()
+    with monkeypatch.context() as broken:
+        broken.setattr(of, "training_step", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            of.train()
+    of.train()
+    ended = [(run.status, run.progress.step) for run in backend.client.runs(kind="recorded").items]
+    assert ended == [("finished", STEPS), ("failed", 0), ("finished", STEPS)]
+
+
+def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = groupscope.trl.Batch.put
+
+    def far(self: Any, name: str, rows: torch.Tensor, values: torch.Tensor) -> None:
+        put(self, name, rows, values - 5000.0 if name == "logprob" else values)
+
+    monkeypatch.setattr(groupscope.trl.Batch, "put", far)
+    watched()
+    [run] = backend.client.runs(kind="recorded").items
+    [first, *_] = groups_of(backend, run.id, 0)
+    trace = backend.client.tokens(first.completions[0].id)
+    assert trace.kl is not None
+    assert set(trace.kl) == {None}
+    assert first.completions[0].kl_mean is None
