@@ -68,6 +68,7 @@ class Group:
     answer: str | None = None
     reward_mean: float | None = None
     reward_std: float | None = None
+    evaluated: bool = False  # of an evaluation: shown, and never trained on
 
 
 def _quietly(
