@@ -9,17 +9,19 @@ from typing import Any
 from backend.contract.protocol import TraceFile
 
 Values = Sequence[float | None]
+FLAGS = ("trained", "clipped")  # are true or false
 
 
 @dataclass
 class Tokens:
     """The tokens of a completion, and of each what the trainer knows; every list is as long as `ids`. Log-probs in nats.
 
-    `texts` are the bytes that each token adds to the text.
+    `texts` are the bytes that each token adds to the text; `trained` says of which the loss is made, None for all.
     """
 
     ids: Sequence[int]
     texts: Sequence[bytes] | None = None
+    trained: Sequence[bool] | None = None
     sampling_logprob: Values | None = None
     old_logprob: Values | None = None
     logprob: Values | None = None
@@ -40,7 +42,7 @@ class Tokens:
             if values is not None and len(values) != len(ids):
                 raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
         known: dict[str, Any] = {
-            name: values if name in ("texts", "clipped") or values is None else [_finite(value) for value in values]
+            name: values if name in ("texts", *FLAGS) or values is None else [_finite(value) for value in values]
             for name, values in found.items()
         }
         return Tokens(ids, **known)
@@ -90,7 +92,7 @@ def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:
     for name in MEASURED:
         values = [getattr(one, name) for _, _, one in there]
         if any(each is not None for each in values):
-            measured[name] = pa.array(values, pa.list_(pa.bool_() if name == "clipped" else pa.float32()))
+            measured[name] = pa.array(values, pa.list_(pa.bool_() if name in FLAGS else pa.float32()))
     return packed(
         [(g, c) for g, c, _ in there],
         [one.ids for _, _, one in there],
