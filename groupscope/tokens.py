@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
@@ -48,15 +49,21 @@ class Tokens:
         return Tokens(ids, **known)
 
     def summary(self) -> dict[str, float | None]:
-        """What the completion's card shows of them."""
+        """What the completion's card shows of those that the loss counts."""
         old = self.old_logprob if self.old_logprob is not None else self.sampling_logprob
         return {
-            "logprob_sum": _known(old, math.fsum),
-            "kl_mean": _known(self.kl, fmean),
-            "entropy_mean": _known(self.entropy, fmean),
-            "ratio_mean": _known(self.ratio, fmean),
-            "clipped_share": None if not self.clipped else fmean(map(float, self.clipped)),
+            "logprob_sum": self._known(old, math.fsum),
+            "kl_mean": self._known(self.kl, fmean),
+            "entropy_mean": self._known(self.entropy, fmean),
+            "ratio_mean": self._known(self.ratio, fmean),
+            "clipped_share": self._known(self.clipped, fmean),
         }
+
+    def _known(self, values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
+        """Of all of these tokens; None if one of them has no value."""
+        each = values or () if self.trained is None else list(compress(values or (), self.trained))
+        there = [float(value) for value in each if value is not None]
+        return of(there) if each and len(there) == len(each) else None
 
 
 def _plain(values: Any) -> Any:
@@ -68,12 +75,6 @@ def _plain(values: Any) -> Any:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _known(values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
-    """Of all tokens; None if one of them has no value."""
-    there = [value for value in values or () if value is not None]
-    return of(there) if values and len(there) == len(values) else None
 
 
 MEASURED = tuple(one.name for one in fields(Tokens) if one.name not in ("ids", "texts"))
