@@ -127,7 +127,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not text in UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} at column {error.colno}"
+        return f"not JSON: {error.msg} at character {error.pos + 1}"
     return "not JSON that can be read"
 
 

@@ -39,23 +39,23 @@ AHEAD = 2  # reports that wait while one is sent
 
 @dataclass
 class Tally:
-    """What an import brought this time."""
+    """What an import brought that was not recorded before, and the lines that it could not read."""
 
     run_id: int = 0
     steps: int = 0
     groups: int = 0
     completions: int = 0
-    unreadable: int = 0
-    examples: list[str] = field(default_factory=list)  # the first of these lines
+    unreadable: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
+    """By step how many lines, and the first of them."""
 
     def told(self) -> str:
         """In a sentence, with the lines that could not be read."""
         new = f"{_counted(self.steps, 'step')}, {_counted(self.groups, 'group')}, {_counted(self.completions, 'completion')}"
-        said = [f"run {self.run_id}: {new if self.steps else 'nothing new'}"]
-        if self.unreadable:
-            said[0] += f"; {_counted(self.unreadable, 'line')} could not be read:"
-            said += [f"  {line}" for line in self.examples]
-            said += ["  …"] if self.unreadable > len(self.examples) else []
+        said = [f"run {self.run_id}: {new if self.steps or self.groups else 'nothing new'}"]
+        if count := sum(count for count, _ in self.unreadable.values()):
+            said[0] += f"; {_counted(count, 'line')} could not be read:"
+            first = [line for _, lines in self.unreadable.values() for line in lines][:SHOWN_LINES]
+            said += [*(f"  {line}" for line in first), *(["  …"] if count > len(first) else [])]
         return "\n".join(said)
 
 
@@ -75,7 +75,7 @@ class Stopped(Exception):
     """Somebody stopped the record on the run's page."""
 
     def __init__(self) -> None:
-        super().__init__("it was stopped on its page")
+        super().__init__("somebody stopped it on its page")
 
 
 class _Outdated(Exception):
@@ -176,7 +176,7 @@ class Import:
         """The next attempt, which replaces what is recorded from this step on."""
         self._record(self._attempt + 1)
         self._client.start(self.tally.run_id, self._start(step))
-        self._next, self._sent_groups, self._sent_parts = step, 0, 0
+        self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
@@ -264,9 +264,8 @@ class Import:
         if groups or of_training or report.logs:
             for part in in_parts(report):
                 self._send(part)
-        self.tally.steps += 1
-        self.tally.unreadable += len(gathered.unreadable) + len(gathered.left_out)
-        self.tally.examples = [*self.tally.examples, *gathered.unreadable, *gathered.left_out][:SHOWN_LINES]
+        if wrong := [*gathered.unreadable, *gathered.left_out]:
+            self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
         self._sent_groups = self._sent_parts = 0
 
@@ -307,8 +306,6 @@ class Import:
                 tokens[index] = checked
             except (ValueError, TypeError, AttributeError) as error:
                 gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
-        self.tally.groups += len(groups)
-        self.tally.completions += sum(len(one.completions) for one in groups)
         try:
             return groups, trace_of(tokens)
         except p.TraceTooLarge as error:
@@ -328,11 +325,15 @@ class Import:
 
     def _deliver(self, report: p.Report) -> None:
         try:
-            self._client.report(self.tally.run_id, report)
+            answer = self._client.report(self.tally.run_id, report)
         except ApiError as error:
             if error.code in ("lease_lost", "report_conflict"):
                 raise _Outdated(report.seq // REPORTS_A_STEP) from error
             raise
+        if not answer.duplicate:
+            self.tally.steps += report.trained_step is not None
+            self.tally.groups += len(report.groups)
+            self.tally.completions += sum(len(one.completions) for one in report.groups)
 
     def _drain(self, most: int) -> None:
         """Wait until at most so many reports are on their way. Raises what went wrong with one."""
@@ -391,10 +392,10 @@ class Imports:
 
     def follow(self, until: Callable[[], bool]) -> None:
         """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
-        looked, said = -LOOK_FOR_NEW, False
+        looked, said = 0.0, False
         while not until():
             try:
-                if time.monotonic() - looked >= LOOK_FOR_NEW:
+                if not self._runs or time.monotonic() - looked >= LOOK_FOR_NEW:
                     looked = time.monotonic()
                     for path, format_ in find(self._path, self._only):
                         self._begun(path, format_)
@@ -404,7 +405,6 @@ class Imports:
                 for path, run in self._runs.items():
                     if run is not None:
                         self._advance(path, run, final=False)
-                        run.beat()
             except Unreachable as error:
                 self._say(f"{error}; trying again")
                 time.sleep(LOOK_FOR_NEW)
@@ -433,8 +433,9 @@ class Imports:
     def _advance(self, path: Path, run: Import, *, final: bool) -> None:
         try:
             run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
-        except (Stopped, Unreadable) as error:
+            run.beat()
+        except (Stopped, Unreadable, ApiError) as error:
             self._runs[path] = None
-            self.failed = self.failed or isinstance(error, Unreadable)
-            self._say(f"{run.tally.told()}; {error}")
+            self.failed = self.failed or not isinstance(error, Stopped)
+            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {error}")
             run.close()

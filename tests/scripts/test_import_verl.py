@@ -40,14 +40,16 @@ def require_rows(groups: Sequence[Group], rows: Sequence[Mapping[str, Any]], ext
 def test_rollouts_with_uids_validations_and_metrics_are_one_run(backend: Backend) -> None:
     run, said = imported(backend, VERL / "v1")
     assert (run.status, run.progress.step, run.config["trainer"]) == ("finished", 3, {"name": "verl", "version": ""})
-    assert said[-1] == f"run {run.id}: 4 steps, 18 groups, 72 completions"
+    assert said[-1] == f"run {run.id}: 3 steps, 18 groups, 72 completions"
     for step in range(4):
         groups = groups_of(backend, run.id, step)
         trained = [group for group in groups if group.state != "probe"]
         require_rows(trained, EXPECTED["v1"].get(str(step + 1), ()))
         require_rows([group for group in groups if group.state == "probe"], EXPECTED["validations"].get(str(step), ()))
     series = backend.client.metrics(run.id).series
-    logged = {name: name if not name.startswith("val-") else f"eval/{name}" for name in series_names(EXPECTED["metrics"])}
+    logged = {
+        name: name if not name.startswith("val-") else f"eval/{name}" for name in series_names(EXPECTED["metrics"])
+    }
     assert set(series) == set(logged.values())
     for name, ours in logged.items():
         found = {int(step): values[name] for step, values in EXPECTED["metrics"].items() if name in values}
@@ -96,6 +98,8 @@ def test_a_line_that_cannot_be_read_is_counted_and_shown_and_takes_nothing_else_
     with (path / "3.jsonl").open("a", errors="surrogateescape") as file:
         file.write(torn)
     run, said = imported(backend, path)
-    assert said[-1].startswith(f"run {run.id}: 3 steps, 9 groups, 36 completions; 1 line could not be read:\n  3.jsonl, line 13: ")
+    assert said[-1].startswith(
+        f"run {run.id}: 3 steps, 9 groups, 36 completions; 1 line could not be read:\n  3.jsonl, line 13: "
+    )
     [line] = backend.client.logs(run.id).items
     assert "left out: 3.jsonl, line 13" in line.message
