@@ -46,14 +46,16 @@ def _turn(turn: Turn, text: str, shown: TextLook) -> str:
     return f'<div class="turn{look}"><div class="who">{in_html(" · ".join(_who(turn)))}</div>{said}</div>'
 
 
+def _speaker(turn: Turn) -> str:
+    says = turn.role
+    if turn.tool is not None:
+        says += f" calls {turn.tool}" if turn.role == "assistant" else f" {turn.tool}"
+    return f"{says} · error" if turn.failed else says
+
+
 def _who(turn: Turn) -> Iterator[str]:
     """Who speaks, and what is known of it."""
-    if turn.tool is None:
-        yield turn.role
-    else:
-        yield f"{turn.role} calls {turn.tool}" if turn.role == "assistant" else f"{turn.role} {turn.tool}"
-    if turn.failed:
-        yield "error"
+    yield _speaker(turn)
     if turn.reward is not None:
         yield f"reward {signed(turn.reward)}"
     if turn.policy_version is not None:
@@ -63,11 +65,10 @@ def _who(turn: Turn) -> Iterator[str]:
 
 
 def as_text(completion: CompletionData) -> str:
-    """All that is said; in a conversation with a line above each turn that says who speaks."""
+    """All that is said, and no number; in a conversation with a line above each turn that says who speaks."""
     if not completion.turns:
         return completion.text
-    each = stretches(completion.text, completion.turns)
-    return "\n".join(f"── {' · '.join(_who(turn))}\n{text}" for turn, text in each)
+    return "\n".join(f"── {_speaker(turn)}\n{text}" for turn, text in stretches(completion.text, completion.turns))
 
 
 def folded_text(text: str, shown: TextLook, most: int = FOLDED_LINES) -> str:

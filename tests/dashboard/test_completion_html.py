@@ -198,4 +198,4 @@ def test_equal_texts_by_different_roles_are_not_equal() -> None:
 
 def test_a_conversation_is_compared_with_its_speakers() -> None:
     said = conversation(Turn("assistant", '{"a": 1}', "add"), Turn("tool", "2", "add"))
-    assert as_text(said) == '── assistant calls add\nadd({"a": 1})\n── tool add · not trained on\n2'
+    assert as_text(said) == '── assistant calls add\nadd({"a": 1})\n── tool add\n2'
