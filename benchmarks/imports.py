@@ -133,13 +133,15 @@ def take(running: Site, name: str, folder: Path, steps: int) -> Imported:
     environment = os.environ | {"GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": running.backend_url}
     command = [sys.executable, "-m", "backend.cli", "import", str(folder)]
     began, importer = time.monotonic(), 0
-    with peaks(running.processes["backend"].pid) as most:
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            watched = psutil.Process(process.pid)
-            while process.poll() is None:
-                importer = max(importer, watched.memory_info().rss)
-                time.sleep(0.05)
-            said = process.stdout.read() if process.stdout else ""
+    with (
+        peaks(running.processes["backend"].pid) as most,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            importer = max(importer, watched.memory_info().rss)
+            time.sleep(0.05)
+        said = process.stdout.read() if process.stdout else ""
     seconds = time.monotonic() - began
     assert process.returncode == 0, said
     print(said, flush=True)
