@@ -1,10 +1,11 @@
 """Records what a format reads as a run, again and again without doubling: `groupscope import`.
 
-The run's key is made of the path, so a second import finds the run of the first. Each step's reports have numbers made of the
+The run's key is made of the machine and the path, so a second import finds the run of the first. Each step's reports have numbers made of the
 step's, so the same step sent again is the same message, and the newest one is sent again each time. Should it have grown since, or
 the run have ended, the next attempt of the run takes it up from there.
 """
 
+import fcntl
 import os
 import socket
 import time
@@ -143,6 +144,7 @@ class Import:
             tags=list(labels.tags),
         )
         self.tally = Tally()
+        self._held: int | None = None
         self._attempt = 0
         self._next = 0  # the first step that is not known to be whole
         self._sent_groups = self._sent_parts = 0  # of this step
@@ -154,12 +156,15 @@ class Import:
         self._sending: deque[Future[None]] = deque()
 
     def _key(self, attempt: int) -> str:
-        return sha256(f"{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[:32]
+        return sha256(f"{socket.gethostname()}\n{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[
+            :32
+        ]
 
     # ---- the run
 
     def begin(self, from_step: int | None = None) -> None:
         """The run of this path, and the step from which it goes on: the newest that is recorded, or `from_step`, which is recorded anew."""
+        self._lock()
         run_id = self.tally.run_id = self._client.record(self._recording).run_id
         run = self._client.run(run_id)
         self._attempt = run.attempt
@@ -171,6 +176,18 @@ class Import:
             if run.attempt > 1:
                 self._record(run.attempt)
             self._next = max(0, run.progress.step - 1)
+
+    def _lock(self) -> None:
+        """Hold the path itself, as long as this process imports it; on a disk without locks nobody is kept away."""
+        self._held = os.open(self._path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unreadable(
+                f"{self._path} is being imported by another process: leave it to that one, or end it"
+            ) from None
+        except OSError:
+            pass
 
     def _take_up(self, step: int) -> None:
         """The next attempt, which replaces what is recorded from this step on."""
@@ -211,6 +228,9 @@ class Import:
     def close(self) -> None:
         """Forget what waits to be sent."""
         self._sender.shutdown(wait=True, cancel_futures=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     # ---- its steps
 
@@ -420,12 +440,12 @@ class Imports:
             return self._runs[path]
         try:
             run = Import(self._client, path, format_.open(path, self._options), self._labels)
+            run.begin(self._from_step)
         except Unreadable as error:
             self._runs[path] = None
             self.failed = True
             self._say(str(error))
             return None
-        run.begin(self._from_step)
         self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
         self._runs[path] = run
         return run

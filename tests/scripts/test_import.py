@@ -1,6 +1,7 @@
 """`groupscope import` of Groupscope's own format: again and again without doubling, grown, torn, followed, and what is said."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -269,3 +270,41 @@ def test_a_run_that_was_deleted_ends_its_import_and_comes_anew_with_the_next(bac
         wait_until(lambda: f"There is no run {first}" in said[-1], "it has ended")
     run, _ = imported(backend, file)
     assert (run.attempt, counts(backend, run)) == (1, {0: 2, 1: 2, 2: 2, 3: 1})
+
+
+def test_two_processes_do_not_import_one_path(backend: Backend, file: Path) -> None:
+    said: list[str] = []
+    with following(backend, file, said):
+        wait_until(lambda: steps_of(backend) == 3, "it is there")
+        _, others = imported(backend, file)
+        assert others == [f"{file} is being imported by another process: leave it to that one, or end it"]
+    assert recorded(backend).attempt == 1
+
+
+def test_the_example_of_the_docs_is_read_as_it_says(backend: Backend, tmp_path: Path) -> None:
+    [example] = re.findall(r"```jsonl\n(.*?)```", (DOCS / "format.md").read_text(), re.DOTALL)
+    (path := tmp_path / "example.jsonl").write_text(example)
+    run, said = imported(backend, path)
+    assert said[-1] == f"run {run.id}: 2 steps, 3 groups, 6 completions"
+    assert (run.name, run.status, run.progress.step) == ("my experiment", "finished", 2)
+    assert (run.config["trainer"], run.config["theirs"]) == ({"name": "my loop", "version": "1.2"}, {"lr": 1e-06})
+    first, second = groups_of(backend, run.id, 0)
+    assert (first.prompt, first.answer, first.state, first.reward_mean) == ("What is 2 + 2?", "4", "live", 0.55)
+    right, wrong = first.completions
+    assert (right.text, right.reward, right.advantage) == ("4", 1.1, 0.55)
+    assert [(one.name, one.raw, one.weight) for one in right.rewards] == [("correct", 1.0, 1.0), ("short", 0.5, 0.2)]
+    assert (wrong.finish_reason, right.token_count) == ("length", 1)
+    trace = backend.client.tokens(right.id)
+    assert (trace.token_ids, trace.texts, trace.old_logprob, trace.entropy) == ([19], ["4"], [-0.25], [0.5])
+    spoken, messages = second.completions
+    for one in (spoken, messages):
+        assert [(turn.role, turn.tool, turn.trained) for turn in one.turns] == [
+            ("assistant", "add", True),
+            ("tool", "add", False),
+            ("assistant", None, True),
+        ]
+    assert (spoken.turns[0].policy_version, spoken.turns[1].failed, spoken.turns[2].reward) == ("17", False, 1.0)
+    [probe] = groups_of(backend, run.id, 1)
+    assert probe.state == "probe"
+    series = backend.client.metrics(run.id).series
+    assert (series["loss"].value, series["eval/reward"].step) == ([0.5, 0.25], [1])
