@@ -90,9 +90,9 @@ class Stopped(Exception):
 
 
 class _Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next one takes it up."""
+    """The attempt has ended, or has this step in another form: the next one takes it up. None: it has no step that is to be sent again."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int | None) -> None:
         self.step = step
 
 
@@ -185,6 +185,7 @@ class Import:
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
         self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
+        self._late: dict[int, Step] = {}  # what came of earlier steps
         self._heard = 0.0
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="groupscope-import")
         self._sending: deque[Future[None]] = deque()
@@ -228,6 +229,7 @@ class Import:
         self._record(self._attempt + 1)
         self._ask(self._client.start, self.tally.run_id, self._start(step))
         self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
+        self._measured.clear()
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
@@ -283,22 +285,27 @@ class Import:
 
     def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
         """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
+        start = self._next
         for attempt in count(1):
             try:
                 self._look(final, on_progress)
                 self._drain(0)
             except _Outdated as outdated:
-                self._give_up_sending()
+                lost = [outdated.step, *self._give_up_sending()]
                 if attempt > MOST_ATTEMPTS and isinstance(outdated.__cause__, ApiError):
                     raise outdated.__cause__ from None
-                self._take_up(outdated.step)
+                self._take_up(min([one for one in lost if one is not None], default=start))
             else:
+                self._late.clear()
                 return
 
     def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
         newest: _Gathered | None = None
+        for late in self._late.values():
+            self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
             if piece.step < self._next:
+                self._late[piece.step] = piece
                 self._send_late(piece)
                 continue
             if newest is not None and piece.step != newest.step:
@@ -419,7 +426,7 @@ class Import:
             answer = self._ask(self._client.report, self.tally.run_id, report)
         except ApiError as error:
             if error.code in ("lease_lost", "report_conflict", "conflict"):
-                raise _Outdated(report.seq // REPORTS_A_STEP) from error
+                raise _Outdated(None if report.late else report.seq // REPORTS_A_STEP) from error
             raise
         if not answer.duplicate:
             self.tally.steps += report.trained_step is not None
@@ -431,9 +438,10 @@ class Import:
         while len(self._sending) > most:
             self._sending.popleft().result()
 
-    def _give_up_sending(self) -> None:
-        while self._sending:
-            self._sending.popleft().exception()
+    def _give_up_sending(self) -> list[int | None]:
+        """Forget what is on its way; the steps that were refused."""
+        ended = [self._sending.popleft().exception() for _ in range(len(self._sending))]
+        return [error.step for error in ended if isinstance(error, _Outdated)]
 
 
 def _lines(gathered: _Gathered) -> list[p.LogLine]:
