@@ -216,12 +216,12 @@ def test_a_training_that_breaks_off_and_begins_again_is_two_runs(
 def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = groupscope.trl.Batch.put
+    put = groupscope.trl.Rows.put
 
     def far(self: Any, name: str, rows: torch.Tensor, values: torch.Tensor) -> None:
         put(self, name, rows, values - 5000.0 if name == "logprob" else values)
 
-    monkeypatch.setattr(groupscope.trl.Batch, "put", far)
+    monkeypatch.setattr(groupscope.trl.Rows, "put", far)
     watched()
     [run] = backend.client.runs(kind="recorded").items
     [first, *_] = groups_of(backend, run.id, 0)
