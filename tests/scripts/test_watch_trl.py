@@ -5,14 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from processes import wait_until
 from serving import TOKEN, Backend
+from transformers import TrainerCallback
 
 import groupscope
 import groupscope.trl
 import worker.models
+from backend.contract.client import Client
 from backend.contract.groups import Group
 from worker.tasks.arithmetic import problems
 
@@ -102,41 +105,77 @@ def watched(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return train
 
 
-def groups_of(backend: Backend, run_id: int, step: int) -> list[Group]:
-    found = backend.client.groups(run_id, step=step, sort="index").items
-    return [backend.client.group(one.id) for one in found]
+def groups_of(client: Client, run_id: int, step: int) -> list[Group]:
+    return [client.group(one.id) for one in client.groups(run_id, step=step, sort="index").items]
 
 
-def test_every_group_of_every_step_is_recorded_as_trl_had_it(backend: Backend, watched: Watched) -> None:
-    of, witness = watched()
-    [run] = backend.client.runs(kind="recorded").items
-    assert (run.name, run.status, run.progress.step, run.attempt) == ("TRL", "finished", STEPS, 1)
+def assert_recorded_as_trl_had_it(client: Client, of: Any, witness: Witness, *, steps: int) -> None:
+    [run] = client.runs(kind="recorded").items
+    assert (run.name, run.status, run.progress.step, run.attempt) == ("TRL", "finished", steps, 1)
     assert run.config["trainer"] == {"name": "TRL", "version": "1.16.0"}
     logged = [line for line in of.state.log_history if "reward" in line]
-    series = backend.client.metrics(run.id).series
-    for name in ("reward", "reward_std", "kl", "entropy", "rewards/right/mean", "completions/mean_length", "loss"):
-        assert series[name].value == pytest.approx([line[name] for line in logged])
+    series = client.metrics(run.id).series
+    for name in set(logged[0]) - {"step"}:
+        assert (name, series[name].step) == (name, list(range(steps)))
+        assert (name, series[name].value) == (name, pytest.approx([line[name] for line in logged]))
+    assert len(witness.batches) == steps
     for step, batch in enumerate(witness.batches):
-        groups = groups_of(backend, run.id, step)
+        groups = groups_of(client, run.id, step)
         assert [len(one.completions) for one in groups] == [SIZE] * PROMPTS
         assert all(group.answer is not None and group.prompt.startswith("Calculate") for group in groups)
         rows = [one for group in groups for one in group.completions]
         assert [one.advantage for one in rows] == pytest.approx(batch["advantages"].tolist(), abs=1e-6)
         ids, logps, entropies = witness.losses[step]
         for row, one in enumerate(rows):
-            trace = backend.client.tokens(one.id)
+            trace = client.tokens(one.id)
             length = int(batch["completion_mask"][row].sum())
             assert trace.token_ids == batch["completion_ids"][row, :length].tolist()
             whole = torch.cat([batch["prompt_ids"][row], batch["completion_ids"][row]])
             (place,) = [at for at in range(len(ids)) if torch.equal(ids[at], whole)][:1]
-            assert trace.logprob == pytest.approx(logps[place, :length].tolist(), abs=1e-6)
-            assert trace.entropy == pytest.approx(entropies[place, :length].tolist(), abs=1e-6)
-            assert trace.reference_logprob == pytest.approx(
-                batch["ref_per_token_logps"][row, :length].tolist(), abs=1e-6
-            )
+            reference = batch["ref_per_token_logps"][row]
+            apart = reference - logps[place]
+            theirs = {
+                "logprob": logps[place],
+                "old_logprob": logps[place],
+                "reference_logprob": reference,
+                "entropy": entropies[place],
+                "kl": torch.exp(apart) - apart - 1,
+            }
+            for name, values in theirs.items():
+                assert getattr(trace, name) == pytest.approx(values[:length].tolist(), abs=1e-6), name
+            assert trace.ratio == [1.0] * length  # an update a batch
+            assert (trace.sampling_logprob, trace.trained) == (None, None)  # TRL has none, and is not said to have
             assert "".join(trace.texts).startswith(one.text[:3])
             known = [score.raw * score.weight for score in one.rewards if score.raw is not None]
             assert one.reward == pytest.approx(math.fsum(known))
+
+
+def test_40_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
+    steps, site = 40, processes.Site(tmp_path / "site")
+
+    class Fault(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == 12:
+                first.kill()  # with a step on its way to it
+                first.wait()
+            if state.global_step == 28:
+                site.backend()
+
+    try:
+        first = site.backend()
+        of = trainer(tmp_path / "out", max_steps=steps)
+        witness = Witness(of)
+        of.add_callback(Fault())
+        groupscope.watch(of, name="TRL", backend=site.url, home=tmp_path)
+        of.train()
+        wait_until(lambda: site.client.runs(kind="recorded").items[0].status == "finished", "all has come")
+        assert not list((tmp_path / "recordings").glob("*"))
+        assert_recorded_as_trl_had_it(site.client, of, witness, steps=steps)
+    finally:
+        site.close()
 
 
 def test_the_training_is_the_same_with_and_without(watched: Watched, tmp_path: Path) -> None:
@@ -157,7 +196,7 @@ def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_
     assert backend.client.metrics(run.id).series["reward"].step == [1, 3]
     assert len(witness.batches) == 8
     for step in range(4):
-        rows = [one for group in groups_of(backend, run.id, step) for one in group.completions]
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
         theirs = [value for batch in witness.batches[2 * step : 2 * step + 2] for value in batch["advantages"].tolist()]
         assert [one.advantage for one in rows] == pytest.approx(theirs, abs=1e-6)
         for one in rows:
@@ -224,7 +263,7 @@ def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     monkeypatch.setattr(groupscope.trl.Rows, "put", far)
     watched()
     [run] = backend.client.runs(kind="recorded").items
-    [first, *_] = groups_of(backend, run.id, 0)
+    [first, *_] = groups_of(backend.client, run.id, 0)
     trace = backend.client.tokens(first.completions[0].id)
     assert trace.kl is not None
     assert set(trace.kl) == {None}
