@@ -1,7 +1,7 @@
 """`groupscope.watch` on a real GRPOTrainer of TRL's: what is recorded is what TRL had, and nothing of it is lost."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def short(completions: list[str], **_: Any) -> list[float | None]:
     return [None if not text else 1 / (1 + len(text)) for text in completions]
 
 
-def trainer(folder: Path, **changes: Any) -> Any:
+def trainer(folder: Path, rollout: Any = None, **changes: Any) -> Any:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
@@ -61,6 +61,7 @@ def trainer(folder: Path, **changes: Any) -> Any:
         reward_funcs=[right, short],
         args=GRPOConfig(output_dir=str(folder), **settings),
         train_dataset=Dataset.from_list(rows),
+        rollout_func=rollout,
     )
 
 
@@ -85,6 +86,15 @@ class Witness:
 
         of._generate_and_score_completions = generating
         of._get_per_token_logps_and_entropies = measuring
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A second one, of so small a model, waits for the first and for whatever else the machine does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 Watched = Callable[..., tuple[Any, Witness]]
@@ -268,3 +278,88 @@ def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     assert trace.kl is not None
     assert set(trace.kl) == {None}
     assert first.completions[0].kl_mean is None
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
+    backend: Backend, watched: Watched, tmp_path: Path
+) -> None:
+    watched(save_strategy="steps", save_steps=2)
+    [run] = backend.client.runs(kind="recorded").items
+    of = trainer(tmp_path / "out", max_steps=5)
+    groupscope.watch(of, backend=backend.url, run_id=run.id)
+    of.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.attempt, run.progress.step) == ("finished", 2, 5)
+    assert [len(groups_of(backend.client, run.id, step)) for step in range(5)] == [PROMPTS] * 5
+    assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2, 3, 4]
+
+
+def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
+    backend: Backend, watched: Watched
+) -> None:
+    _, witness = watched(num_iterations=2, max_steps=4)
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.progress.step, len(witness.batches)) == ("finished", 4, 2)
+    for step, batch in ((0, witness.batches[0]), (2, witness.batches[1])):
+        assert groups_of(backend.client, run.id, step + 1) == []
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
+        for row, one in enumerate(rows):
+            trace = backend.client.tokens(one.id)
+            old = batch["old_per_token_logps"][row, : len(trace.token_ids)].tolist()
+            assert trace.old_logprob == pytest.approx(old, abs=1e-6)
+            assert trace.logprob == pytest.approx(old, abs=1e-4)  # the first pass has the weights that sampled
+
+
+def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched: Watched) -> None:
+    def rollout(prompts: list[str], of: Any) -> dict[str, Any]:
+        ids = [of.processing_class(prompt)["input_ids"] for prompt in prompts]
+        said = [[10 + row, 20, 30, 40] for row in range(len(prompts))]
+        values = [[-0.5, -1.0, 0.0, -2.0]] * len(prompts)
+        return {
+            "prompt_ids": ids,
+            "completion_ids": said,
+            "logprobs": values,
+            "env_mask": [[1, 1, 0, 1]] * len(prompts),
+        }
+
+    watched(rollout=rollout)
+    [run] = backend.client.runs(kind="recorded").items
+    for group in groups_of(backend.client, run.id, 0):
+        for one in group.completions:
+            trace = backend.client.tokens(one.id)
+            assert (trace.trained, trace.sampling_logprob) == ([True, True, False, True], [-0.5, -1.0, 0.0, -2.0])
+            assert (trace.token_ids[1:], one.finish_reason) == ([20, 30, 40], "length")
+
+
+def test_a_completion_that_is_left_out_for_its_length_is_seen_not_to_be_trained_on(
+    backend: Backend, watched: Watched
+) -> None:
+    _, witness = watched(mask_truncated_completions=True, max_completion_length=9)
+    [run] = backend.client.runs(kind="recorded").items
+    trained = []
+    for step, batch in enumerate(witness.batches):
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
+        for row, one in enumerate(rows):
+            counted = bool(batch["completion_mask"][row].any())
+            assert one.finish_reason == ("stop" if counted else "length")
+            assert backend.client.tokens(one.id).trained == (None if counted else [False] * one.token_count)
+            trained.append(counted)
+    assert set(trained) == {True, False}
+
+
+def test_messages_of_a_completion_are_its_turns() -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    turns = groupscope.trl._turns(
+        [
+            {"role": "assistant", "content": "so", "tool_calls": [call]},
+            {"role": "tool", "name": "add", "content": "{'error': \"b is missing\"}"},
+            {"role": "assistant", "content": "I cannot"},
+        ]
+    )
+    assert [(turn.role, turn.text, turn.tool, turn.failed) for turn in turns] == [
+        ("assistant", "so", None, False),
+        ("assistant", '{"a": 1}', "add", False),
+        ("tool", "{'error': \"b is missing\"}", "add", True),
+        ("assistant", "I cannot", None, False),
+    ]
+    assert groupscope.trl._turns([{"role": "assistant", "content": "42"}]) == groupscope.trl._turns("42") == []
