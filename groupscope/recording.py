@@ -23,8 +23,8 @@ from backend.contract import protocol as p
 from backend.contract.base import LONGEST, Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
-from backend.contract.foreign_metrics import in_our_names
 from backend.contract.conversation import joined, shortened, without_middle
+from backend.contract.foreign_metrics import in_our_names
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
