@@ -31,6 +31,7 @@ LISTS: Mapping[str, type[BaseModel]] = {
     "compare_metrics": queries.ComparedMetricQuery,
     "groups": queries.GroupQuery,
     "prompts": queries.PromptQuery,
+    "common_prompts": queries.CommonPromptQuery,
     "completions": queries.CompletionQuery,
     "metrics": queries.MetricQuery,
     "distribution": queries.DistributionQuery,
