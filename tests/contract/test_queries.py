@@ -42,6 +42,7 @@ ADDRESSES = {
     "sweeps": "/api/v1/sweeps",
     "groups_of_prompt": "/api/v1/groups",
     "compare_metrics": "/api/v1/metrics",
+    "common_prompts": "/api/v1/prompts",
 }
 OF_A_RUN = ("groups", "prompts", "completions", "metrics", "distribution", "logs")
 
