@@ -3,13 +3,30 @@
 import json
 from collections.abc import Mapping
 
+from pydantic import ValidationError
+
 from backend.contract.base import Json
+from backend.contract.client import ApiError, Client
+from backend.contract.grpo import GrpoConfig
 from backend.contract.trl import in_other_words, settings_for
 from backend.contract.trl_reading import left_out, used_here
 from backend.contract.trl_text import BESIDE, OURS
 
 _ADAPTER = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_target_modules": "target_modules"}
 _WIDTH = 110
+
+
+def script_of(client: Client, run_id: int) -> str:
+    """The script for a stored run, with the reward files that scored it last. Raises ApiError for a run that has none."""
+    run = client.run(run_id)
+    try:
+        config = GrpoConfig.model_validate(run.config).model_dump(mode="json")
+    except ValidationError:
+        text = f"Run {run_id} has no script for TRL, which this version makes of its own GRPO runs: export its configuration instead."
+        raise ApiError(409, "no_script", text) from None
+    scored = client.rewards(run_id)
+    files = {one.name: one.text for one in scored[0].files} if scored else None
+    return trl_script(config, run.name, files)
 
 
 def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] | None = None) -> str:
