@@ -160,6 +160,8 @@ def formula(group: AnyGroup, chosen: Estimator) -> str:
         return "no advantage: replaced before anything was trained on it"
     if group.state == "probe":
         return "no advantage: a probe is scored and never trained on"
+    if any(one.unweighed for one in group.completions):
+        return "advantage: as the trainer computed it, from rewards whose weights were not recorded"
     if group.reward_mean is None or (chosen.centred and group.state == "unscored"):
         return "no advantage: fewer than two completions were scored"
     words = words_of(chosen)

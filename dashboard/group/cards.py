@@ -129,6 +129,8 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     turns = f"{counted(len(completion.turns), 'turn')} · " if completion.turns else ""
     lines = [f"{turns}{counted(completion.token_count, 'token')} · {ended}"]
+    if completion.text and not completion.token_count:  # of a trainer whose files say neither
+        lines = [f"{turns}tokens not recorded"]
     lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
     per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
     nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)

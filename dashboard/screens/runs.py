@@ -20,14 +20,8 @@ def draw_page() -> None:
     """Draw the page: tools, live runs, which tick, ended runs, which do not, and pages."""
     with guard():
         with st.container(horizontal=True, vertical_alignment="center", key="tools"):
-            if st.button("New run", type="primary", icon=":material/add:"):
-                go("new-run")
-            link(
-                "sweep",
-                "New sweep",
-                icon=":material/science:",
-                help="Queue many runs at once: algorithms side by side, or any settings",
-            )
+            if not settings().viewing:  # then nobody would train it
+                draw_new()
             compare = st.container(width="content", key="compare")
             st.space("stretch")
             fetch = show_filters()
@@ -76,6 +70,18 @@ def draw_compare() -> None:
         st.page_link(script("compare"), label=label, icon=icon, help="Tick two runs or more", disabled=True)
     else:
         link("compare", label, icon=icon, runs=",".join(map(str, runs)))
+
+
+def draw_new() -> None:
+    """The ways to a run of one's own."""
+    if st.button("New run", type="primary", icon=":material/add:"):
+        go("new-run")
+    link(
+        "sweep",
+        "New sweep",
+        icon=":material/science:",
+        help="Queue many runs at once: algorithms side by side, or any settings",
+    )
 
 
 def draw_empty() -> None:

@@ -304,5 +304,6 @@ def test_a_reward_whose_weight_nobody_recorded_has_no_total_and_is_not_called_un
     assert (term.value, spell_term(term)) == (None, "1, weight not recorded")
     spelled = spell_advantage(one, group(one, mean=None), stored_estimator(CONFIG))
     assert spelled == "+0.5, as the trainer computed it: the weights of the rewards were not recorded"
+    assert formula(group(one, mean=None), stored_estimator(CONFIG)).startswith("advantage: as the trainer computed it")
     lost = completion(0, None, None, RewardScore(name="right", raw=None, weight=None))
     assert "not scored" in spell_advantage(lost, group(lost), stored_estimator(CONFIG))

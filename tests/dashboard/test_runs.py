@@ -327,6 +327,7 @@ def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: OpenPage, monk
     words = texts(open_page("runs"))
     assert "worker" not in words
     assert "Nothing to import yet" in words
+    assert "New run" not in words
 
 
 def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
