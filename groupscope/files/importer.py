@@ -24,6 +24,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.foreign_metrics import in_our_names
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.report_parts import in_parts
@@ -333,9 +334,9 @@ class Import:
             return
         of_evaluation = {name: value for name, value in gathered.metrics.items() if name.startswith(p.EVALUATION)}
         if of_evaluation:
-            self._send(self._report(gathered, 0, metrics=of_evaluation))
+            self._send(self._report(gathered, 0, metrics=of_evaluation | in_our_names(of_evaluation)))
         of_training = {name: value for name, value in gathered.metrics.items() if name not in of_evaluation}
-        of_training = of_training or gathered.of_rewards()
+        of_training = gathered.of_rewards() | in_our_names(of_training) | of_training  # the trainer's own word counts
         groups, trace = self._reports(gathered)
         report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
         report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
@@ -374,7 +375,11 @@ class Import:
                 continue
             self._steps_with(name).add(piece.step)
             seq = (piece.step + 1) * REPORTS_A_STEP - place
-            self._send(p.Report(attempt=self._attempt, seq=seq, step=piece.step, metrics=values, late=True))
+            self._send(
+                p.Report(
+                    attempt=self._attempt, seq=seq, step=piece.step, metrics=values | in_our_names(values), late=True
+                )
+            )
 
     def _steps_with(self, name: str) -> set[int]:
         """The steps of the run that have a metric."""
