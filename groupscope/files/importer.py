@@ -22,14 +22,17 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from pydantic import ValidationError
+
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.foreign_metrics import in_our_names
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.report_parts import in_parts
+from backend.contract.spool import may_pass
 from groupscope.files.catalog import find, nothing_at
-from groupscope.files.format import Format, Options, Run, Step, Unreadable, number
+from groupscope.files.format import About, Format, Options, Run, Step, Unreadable, number
 from groupscope.recording import LONGEST_NAME, Group, group_report
 from groupscope.tokens import Tokens, trace_of
 
@@ -46,6 +49,7 @@ BEAT = 5.0  # seconds between two words to the backend
 PATIENCE = 120.0  # seconds for a backend that does not answer, unless files are followed
 MOST_ATTEMPTS = 3  # that one look at the files may take
 OF_REWARDS = ("reward", "reward_std", "frac_reward_zero_std")  # metrics that are made of the groups' rewards
+MOST_METRICS = p.MOST_METRICS - 100  # of a step's own; some get a second name
 AHEAD = 2  # reports that wait while one is sent
 
 
@@ -120,7 +124,9 @@ class _Gathered:
 
     def add(self, piece: Step, sent: int) -> None:
         """A piece of the step, of whose groups the first were sent."""
-        self.metrics |= {name: value for name, value in piece.metrics.items() if 0 < len(name) <= LONGEST_NAME}
+        for name, value in piece.metrics.items():
+            if 0 < len(name) <= LONGEST_NAME and len(self.metrics) < MOST_METRICS:
+                self.metrics[name] = value
         self.unreadable += piece.unreadable
         self.seconds = piece.seconds if piece.seconds is not None else self.seconds
         self.open = piece.open
@@ -162,10 +168,7 @@ class Import:
         """A backend that does not answer is waited for, `patience` seconds at most, and until it is `over`."""
         self._client, self._files = client, files
         self._say, self._patience, self._over = say, patience, over
-        about = files.about
-        known: dict[str, Any] = {"theirs": dict(about.config), **about.known}
-        trainer = Trainer(name=about.trainer, version=about.version)
-        config = RecordedConfig.model_validate({"trainer": trainer, **known})
+        about, config = files.about, _config(path, files.about)
         self._weights = {one.name: one.weight for one in config.rewards.functions}
         self._worker = f"import on {socket.gethostname()}, process {os.getpid()}"[:200]
         self._path = path.resolve()
@@ -183,6 +186,7 @@ class Import:
         self._next = 0  # the first step that is not known to be whole
         self._sent_groups = self._sent_parts = 0  # of this step
         self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
+        self._evaluated = (-1, 0)  # the step whose evaluation was sent, and with how many metrics
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
         self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
@@ -229,7 +233,8 @@ class Import:
         """The next attempt, which replaces what is recorded from this step on."""
         self._record(self._attempt + 1)
         self._ask(self._client.start, self.tally.run_id, self._start(step))
-        self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
+        self._next, self._completed, self._evaluated = step, (), (-1, 0)
+        self._sent_groups = self._sent_parts = 0
         self._measured.clear()
 
     def _record(self, attempt: int) -> None:
@@ -267,7 +272,7 @@ class Import:
             try:
                 return call(*args, **kwargs)
             except (Unreachable, ApiError) as error:
-                passes = isinstance(error, Unreachable) or error.status >= 500 or error.status in (408, 429)
+                passes = isinstance(error, Unreachable) or (may_pass(error) and error.status not in (401, 403))
                 if not passes or self._over() or time.monotonic() - began > self._patience:
                     raise
                 if wait == 0.1:
@@ -324,18 +329,18 @@ class Import:
         settled = time.monotonic() - self._still_since >= SETTLED
         if final or (settled and not newest.open):
             self._complete(newest)
-        elif settled and not any(one.tokens for _, group in newest.waiting for one in group.completions):
-            self._send_part(newest)  # token values belong to the whole step
+        elif settled and newest.mark != self._completed:
+            self._send_evaluation(newest)
+            if not any(one.tokens for _, group in newest.waiting for one in group.completions):
+                self._send_part(newest)  # token values belong to the whole step
         on_progress(newest.step)
 
     def _complete(self, gathered: _Gathered) -> None:
         """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
         if self._was_completed(gathered):
             return
-        of_evaluation = {name: value for name, value in gathered.metrics.items() if name.startswith(p.EVALUATION)}
-        if of_evaluation:
-            self._send(self._report(gathered, 0, metrics=of_evaluation | in_our_names(of_evaluation)))
-        of_training = {name: value for name, value in gathered.metrics.items() if name not in of_evaluation}
+        self._send_evaluation(gathered)
+        of_training = {name: value for name, value in gathered.metrics.items() if not name.startswith(p.EVALUATION)}
         of_training = gathered.of_rewards() | in_our_names(of_training) | of_training  # the trainer's own word counts
         groups, trace = self._reports(gathered)
         report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
@@ -349,6 +354,13 @@ class Import:
             self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
         self._sent_groups = self._sent_parts = 0
+
+    def _send_evaluation(self, gathered: _Gathered) -> None:
+        """Send the metrics of the evaluation before the step, which completes nothing."""
+        values = {name: value for name, value in gathered.metrics.items() if name.startswith(p.EVALUATION)}
+        if values and self._evaluated != (gathered.step, len(values)):
+            self._send(self._report(gathered, 0, metrics=values | in_our_names(values)))
+            self._evaluated = gathered.step, len(values)
 
     def _send_part(self, gathered: _Gathered) -> None:
         """Send the groups that wait, before the rest of their step is known."""
@@ -449,6 +461,19 @@ class Import:
         return [error.step for error in ended if isinstance(error, _Outdated)]
 
 
+def _config(path: Path, about: About) -> RecordedConfig:
+    """The run's configuration. Raises Unreadable if the files say something that has no place in it."""
+    try:
+        trainer = Trainer(name=about.trainer, version=about.version)
+        return RecordedConfig.model_validate({"trainer": trainer, "theirs": dict(about.config), **about.known})
+    except (ValidationError, TypeError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise Unreadable(f"{path} describes a run that cannot be recorded: {why}") from None
+
+
 def _lines(gathered: _Gathered) -> list[p.LogLine]:
     """What the run's log says of the lines that cannot be read."""
     lines = [*gathered.unreadable, *gathered.left_out]
@@ -498,16 +523,19 @@ class Imports:
     def follow(self, until: Callable[[], bool]) -> None:
         """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
         self._patience, self._over = math.inf, until
-        looked, said = 0.0, False
+        look_at, said = 0.0, False
         while not until():
             try:
-                if not self._runs or time.monotonic() - looked >= LOOK_FOR_NEW:
-                    looked = time.monotonic()
+                if not self._runs or time.monotonic() >= look_at:
+                    began = time.monotonic()
                     for path, format_ in find(self._path, self._only):
                         self._begun(path, format_)
                     if not self._runs and not said:
                         self._say(f"nothing can be imported from {self._path} yet; waiting")
                         said = True
+                    look_at = time.monotonic() + max(
+                        LOOK_FOR_NEW, 20 * (time.monotonic() - began)
+                    )  # of a large tree seldom
                 for path, run in self._runs.items():
                     if run is not None:
                         self._advance(path, run, final=False)
@@ -532,8 +560,8 @@ class Imports:
         except (Unreadable, ApiError, Unreachable) as error:
             if run is not None:
                 run.close()
-            if not isinstance(error, Unreadable):
-                raise
+            if isinstance(error, Unreachable) or (isinstance(error, ApiError) and may_pass(error)):
+                raise  # it is not this run's matter
             self._runs[path] = None
             self.failed = True
             self._say(str(error))

@@ -5,9 +5,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from backend.contract.recorded import RecordedConfig, Trainer
 from groupscope.conversation import Turn, turns_of
 from groupscope.files.format import About, Lines, Options, Run, Step, Unreadable, first_object, number, numbers
 from groupscope.recording import Completion, Group
@@ -29,7 +26,7 @@ class OwnFormat:
         return path.is_file() and "groupscope" in first_object(path)
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for a version that is not known, and for a header that says something else."""
+        """Raises Unreadable for a version that is not known."""
         return _OwnRun(path)
 
 
@@ -49,13 +46,6 @@ class _OwnRun:
             config=config,
             known=known,
         )
-        try:
-            RecordedConfig.model_validate({"trainer": Trainer(name=self.about.trainer), "theirs": config, **known})
-        except (ValidationError, TypeError) as error:
-            reason = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("known",), "msg": str(error)}
-            raise Unreadable(
-                f"{path}, line 1: {'.'.join(map(str, reason['loc']))}: {reason['msg']}; docs/format.md says what may stand there"
-            ) from None
         self._lines = Lines(path)
         self._begins = (0, (0, 0))  # the newest step, and the place of its first line
 

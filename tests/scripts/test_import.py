@@ -276,7 +276,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "another header": (
         lambda path: write(path, {"groupscope": 1, "known": {"sampling": {"group_size": "many"}}}),
-        "line 1: sampling.group_size: Input should be a valid integer",
+        "describes a run that cannot be recorded: sampling.group_size: Input should be a valid integer",
     ),
 }
 
