@@ -1,6 +1,8 @@
 """What tests of `groupscope import` do: import a path into a backend, and read the run back."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,16 @@ def groups_of(backend: Backend, run_id: int, step: int) -> Sequence[Group]:
     """The groups of a step, in their order."""
     found = backend.client.groups(run_id, step=step, sort="index", limit=200).items
     return [backend.client.group(one.id) for one in found]
+
+
+@contextmanager
+def following(client: Client, path: Path, said: list[str]) -> Iterator[None]:
+    """The path is followed in a thread."""
+    over = threading.Event()
+    thread = threading.Thread(target=imports(client, path, said).follow, args=[over.is_set])
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -2,20 +2,18 @@
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import processes
 import pytest
-from importing import groups_of, imported, imports
+from importing import following, groups_of, imported
 from processes import wait_until
 from serving import TOKEN, Backend
 
 from backend.cli import app
-from backend.contract.client import ApiError, Client
+from backend.contract.client import ApiError
 from backend.contract.records import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -171,18 +169,6 @@ def test_a_torn_last_line_is_read_once_it_is_whole(backend: Backend, file: Path)
         {0: 2, 1: 2, 2: 2, 3: 1},
         f"run {run.id}: 2 steps, 3 groups, 6 completions",  # one of them without the torn line in its log
     )
-
-
-@contextmanager
-def following(client: Client, path: Path, said: list[str]) -> Iterator[None]:
-    over = threading.Event()
-    thread = threading.Thread(target=imports(client, path, said).follow, args=[over.is_set])
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_a_followed_file_shows_each_step_and_waits_for_a_torn_line(backend: Backend, tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from importing import FOREIGN, groups_of, imported
+from importing import FOREIGN, following, groups_of, imported
+from processes import wait_until
 from serving import Backend
 
 from backend.contract.groups import Group
 from groupscope.files.catalog import find
 
 VERL = FOREIGN / "verl"
+VALIDATED = "eval/val-core/arithmetic/reward/mean@4"
 EXPECTED: dict[str, Any] = json.loads((VERL / "expected.json").read_text())
 
 
@@ -105,3 +107,34 @@ def test_a_line_that_cannot_be_read_is_counted_and_shown_and_takes_nothing_else_
     )
     [line] = backend.client.logs(run.id).items
     assert "left out: 3.jsonl, line 13" in line.message
+
+
+def test_a_training_is_followed_from_its_first_validation_to_its_last(backend: Backend, tmp_path: Path) -> None:
+    """verl writes a step's rollouts in a thread, so that they may come after its metrics."""
+    made, said = VERL / "v1", list[str]()
+    path = tmp_path / "run"
+    for folder in ("rollouts", "checks"):
+        (path / folder).mkdir(parents=True)
+
+    def give(name: str) -> None:
+        (path / name).write_bytes((made / name).read_bytes())
+
+    def steps() -> int:
+        return max((run.progress.step for run in backend.client.runs(kind="recorded").items), default=0)
+
+    lines = (made / "log.jsonl").read_bytes().splitlines(keepends=True)
+    with following(backend.client, path, said), (path / "log.jsonl").open("ab", buffering=0) as log:
+        give("checks/0.jsonl")
+        log.write(lines[0])
+        wait_until(lambda: backend.client.groups(1).items, "the first validation is there")
+        for step in (1, 2, 3):
+            log.write(lines[step])
+            if (made / "checks" / f"{step}.jsonl").exists():
+                give(f"checks/{step}.jsonl")
+            give(f"rollouts/{step}.jsonl")
+            wait_until(lambda: steps() == step, "the step is there")  # noqa: B023 — within the step
+        wait_until(lambda: backend.client.metrics(1).series[VALIDATED].step == [0, 2, 3], "the last one, too")
+        wait_until(lambda: len(groups_of(backend, 1, 3)) == 3, "and what it sampled")
+    run = backend.client.run(1)
+    assert (run.attempt, run.status, run.progress.step) == (1, "finished", 3)
+    assert [sum(one.states.values()) for one in backend.client.steps(1)] == [6, 3, 6, 3]
