@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from groupscope.conversation import Turn, turns_of
 from groupscope.recording import Completion, Group, Recording, start_run
 from groupscope.tokens import Tokens
 
-__all__ = ["Completion", "Group", "Recording", "Tokens", "start_run", "watch"]
+__all__ = ["Completion", "Group", "Recording", "Tokens", "Turn", "start_run", "turns_of", "watch"]
 
 
 def watch(trainer: Any, **options: Any) -> None:

@@ -18,15 +18,18 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec
 
+from backend.contract import conversation
 from backend.contract import protocol as p
 from backend.contract.base import LONGEST, Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
+from backend.contract.conversation import joined, shortened, without_middle
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import RunError
 from backend.contract.report_parts import in_parts
+from groupscope.conversation import Turn
 from groupscope.outbox import Outbox
 from groupscope.tokens import Tokens, trace_of
 
@@ -44,15 +47,17 @@ class Completion:
     """One completion of a group. What the trainer does not know is None, and the page says that it is missing.
 
     `rewards` has the raw value of each reward function by name, None where it gave none. `tokens` has the values of each token.
+    A conversation is given by its `turns` alone: they are its text.
     """
 
-    text: str
+    text: str = ""
     reward: float | None = None
     advantage: float | None = None
     rewards: Mapping[str, float | None] = field(default_factory=dict)
     tokens: Tokens | None = None
     token_count: int | None = None  # where `tokens` is None
     finish_reason: Literal["stop", "length"] = "stop"
+    turns: Sequence[Turn] = ()
 
 
 @dataclass
@@ -369,12 +374,6 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _fitting(text: str) -> str:
-    """A text that is too long to be kept, without its middle."""
-    half = LONGEST // 2 - 1
-    return text if len(text) <= LONGEST else f"{text[:half]}…{text[-half:]}"
-
-
 def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float]) -> GroupReport:
     """A group as the protocol has it. Raises ValueError, TypeError, AttributeError for anything but a group."""
     completions = [
@@ -385,8 +384,8 @@ def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: 
     return GroupReport(
         index=index,
         prompt_id=group.prompt_id or sha256(group.prompt.encode(errors="replace")).hexdigest()[:16],
-        prompt=_fitting(group.prompt),
-        prompt_text=_fitting(group.prompt_text or group.prompt),
+        prompt=without_middle(group.prompt, LONGEST),
+        prompt_text=without_middle(group.prompt_text or group.prompt, LONGEST),
         answer=group.answer,
         state=_state(known, completions),
         scored=len(known),
@@ -406,9 +405,12 @@ def _state(known: Sequence[float], completions: Sequence[CompletionData]) -> Gro
 
 
 def _completion(index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float]) -> CompletionData:
+    said = joined(turn.stretch for turn in one.turns) if one.turns else one.text
+    text, turns = shortened(said, [_turn(turn) for turn in one.turns], LONGEST)
     return CompletionData(
         index=index,
-        text=_fitting(one.text),
+        text=text,
+        turns=turns,
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[
@@ -418,4 +420,16 @@ def _completion(index: int, one: Completion, tokens: Tokens | None, weights: Map
         reward=_number(one.reward),
         advantage=_number(one.advantage),
         **({} if tokens is None else tokens.summary()),
+    )
+
+
+def _turn(turn: Turn) -> conversation.Turn:
+    return conversation.Turn(
+        role=turn.role,
+        length=len(turn.stretch),
+        tool=turn.tool,
+        trained=turn.is_trained,
+        reward=_number(turn.reward),
+        policy_version=turn.policy_version,
+        failed=turn.failed,
     )

@@ -3,23 +3,26 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
 from backend.contract.protocol import TraceFile
 
 Values = Sequence[float | None]
+FLAGS = ("trained", "clipped")  # are true or false
 
 
 @dataclass
 class Tokens:
     """The tokens of a completion, and of each what the trainer knows; every list is as long as `ids`. Log-probs in nats.
 
-    `texts` are the bytes that each token adds to the text.
+    `texts` are the bytes that each token adds to the text; `trained` says of which the loss is made, None for all.
     """
 
     ids: Sequence[int]
     texts: Sequence[bytes] | None = None
+    trained: Sequence[bool] | None = None
     sampling_logprob: Values | None = None
     old_logprob: Values | None = None
     logprob: Values | None = None
@@ -40,21 +43,27 @@ class Tokens:
             if values is not None and len(values) != len(ids):
                 raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
         known: dict[str, Any] = {
-            name: values if name in ("texts", "clipped") or values is None else [_finite(value) for value in values]
+            name: values if name in ("texts", *FLAGS) or values is None else [_finite(value) for value in values]
             for name, values in found.items()
         }
         return Tokens(ids, **known)
 
     def summary(self) -> dict[str, float | None]:
-        """What the completion's card shows of them."""
+        """What the completion's card shows of those that the loss counts."""
         old = self.old_logprob if self.old_logprob is not None else self.sampling_logprob
         return {
-            "logprob_sum": _known(old, math.fsum),
-            "kl_mean": _known(self.kl, fmean),
-            "entropy_mean": _known(self.entropy, fmean),
-            "ratio_mean": _known(self.ratio, fmean),
-            "clipped_share": None if not self.clipped else fmean(map(float, self.clipped)),
+            "logprob_sum": self._known(old, math.fsum),
+            "kl_mean": self._known(self.kl, fmean),
+            "entropy_mean": self._known(self.entropy, fmean),
+            "ratio_mean": self._known(self.ratio, fmean),
+            "clipped_share": self._known(self.clipped, fmean),
         }
+
+    def _known(self, values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
+        """Of all of these tokens; None if one of them has no value."""
+        each = values or () if self.trained is None else list(compress(values or (), self.trained))
+        there = [float(value) for value in each if value is not None]
+        return of(there) if each and len(there) == len(each) else None
 
 
 def _plain(values: Any) -> Any:
@@ -66,12 +75,6 @@ def _plain(values: Any) -> Any:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _known(values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
-    """Of all tokens; None if one of them has no value."""
-    there = [value for value in values or () if value is not None]
-    return of(there) if values and len(there) == len(values) else None
 
 
 MEASURED = tuple(one.name for one in fields(Tokens) if one.name not in ("ids", "texts"))
@@ -90,7 +93,7 @@ def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:
     for name in MEASURED:
         values = [getattr(one, name) for _, _, one in there]
         if any(each is not None for each in values):
-            measured[name] = pa.array(values, pa.list_(pa.bool_() if name == "clipped" else pa.float32()))
+            measured[name] = pa.array(values, pa.list_(pa.bool_() if name in FLAGS else pa.float32()))
     return packed(
         [(g, c) for g, c, _ in there],
         [one.ids for _, _, one in there],

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from backend.contract.base import CleanText, Count, LongText, Record, ShortText, cut
+from backend.contract.conversation import Turns, length_of
 from backend.contract.people import Bookmark, Thumb
 
 GroupState = Literal["live", "zero_variance", "unscored", "filtered", "probe"]
@@ -36,12 +37,22 @@ class CompletionNumbers(Record):
 
 
 class CompletionData(CompletionNumbers):
-    """One sampled completion. Sums and means run over its tokens, in nats; None if they were not computed."""
+    """One sampled completion. Sums and means run over its tokens, in nats; None if they were not computed.
+
+    `turns` are the stretches of a conversation's text; without any, all of it is the policy's.
+    """
 
     text: LongText
+    turns: Turns = []
     logprob_sum: float | None = None
     logprob_sum_after: float | None = None  # after the update, if telemetry asked for it
     entropy_mean: float | None = None
+
+    @model_validator(mode="after")
+    def _turns_are_the_text(self) -> "CompletionData":
+        if self.turns and (length := length_of(self.turns)) != len(self.text):
+            raise ValueError(f"the text has {len(self.text):,} characters, and its turns need {length:,}")
+        return self
 
 
 class GroupNumbers(Record):
@@ -110,6 +121,7 @@ class TokenTrace(Record):
     completion_id: int
     token_ids: list[int]
     texts: list[str]
+    trained: list[bool] | None = None  # whether the loss counts it; None: it counts every token
     sampling_logprob: list[float | None] | None = None
     old_logprob: list[float | None] | None = None
     logprob: list[float | None] | None = None

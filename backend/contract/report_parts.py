@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from backend.contract.conversation import shortened, without_middle
 from backend.contract.groups import CompletionData, GroupReport
 from backend.contract.protocol import REPORT_BYTES, LogLine, Report
 
@@ -64,14 +65,15 @@ def _shortened(group: GroupReport, room: int) -> GroupReport:
 
 def _with_texts(group: GroupReport, most: int) -> GroupReport:
     def ends(text: str) -> str:
-        return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
+        return without_middle(text, most)
 
     def of(completion: CompletionData) -> CompletionData:
         rewards = [
             one if one.error is None else one.model_copy(update={"error": ends(one.error)})
             for one in completion.rewards
         ]
-        return completion.model_copy(update={"text": ends(completion.text), "rewards": rewards})
+        text, turns = shortened(completion.text, completion.turns, most)
+        return completion.model_copy(update={"text": text, "turns": turns, "rewards": rewards})
 
     return group.model_copy(
         update={

@@ -271,6 +271,7 @@ completion = Table(
     Column("group_id", Id, ForeignKey("prompt_group.id", ondelete="CASCADE"), nullable=False),
     Column("index", Id, nullable=False),
     Column("text", Text, nullable=False),
+    Column("turns", JSON, nullable=False, server_default="[]"),
     Column("token_count", Id, nullable=False),
     Column("finish_reason", String(20), nullable=False),
     Column("rewards", JSON, nullable=False),

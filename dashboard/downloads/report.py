@@ -24,9 +24,10 @@ from backend.contract.records import Metrics, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
 from dashboard.charts.training import panels_of, training_figure
+from dashboard.completion_text import TextLook
 from dashboard.components.pictures import svg
 from dashboard.format import REWARD, count, counted, duration, improvement, model_name, reading, recent_reward
-from dashboard.group.cards import TextLook, card_html, equal_ones, look_at, order_of
+from dashboard.group.cards import card_html, equal_ones, look_at, order_of
 from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
 from dashboard.stored import number_at, text_at

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import ceil
 from pathlib import Path
 
 import streamlit as st
@@ -17,11 +16,11 @@ from dashboard.algorithm.estimators import spell_advantage, stored_estimator
 from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour, reward_colours
-from dashboard.format import count, counted, number, percent, signed
+from dashboard.completion_text import TextLook, text_html
+from dashboard.format import counted, number, percent, signed
 from dashboard.status import FINISHED
 from dashboard.text import in_html
 
-FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
 BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six
 
 
@@ -42,15 +41,6 @@ class GroupLook:
         """Of its advantage; a sample that nothing was asked to score is grey, not in the colour of an error."""
         unscored = completion.reward is None and bool(completion.rewards)
         return advantage_colour(None if unscored else completion.advantage or 0.0, self.strongest)
-
-
-@dataclass(frozen=True)
-class TextLook:
-    """How texts are shown: with signs for white space, in full, and how many letters fit into a line."""
-
-    visible: bool = False
-    full: bool = False
-    columns: int = 44
 
 
 def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
@@ -80,11 +70,6 @@ def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook, al
 def account_html(completion: CompletionRecord, look: GroupLook) -> str:
     """A card without its text."""
     return f'<div class="completion">{_head(completion, look)}{_account(completion, look)}{_measures(completion)}</div>'
-
-
-def text_html(completion: CompletionRecord, shown: TextLook) -> str:
-    """A completion's text in its frame."""
-    return f'<div class="model-text">{folded_text(completion.text, shown)}</div>'
 
 
 def _head(completion: CompletionRecord, look: GroupLook, alike: Sequence[int] = ()) -> str:
@@ -140,7 +125,8 @@ def _bar(term: Term, look: GroupLook) -> str:
 def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     """Length, how it ended, and per-sequence numbers where they were computed."""
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
-    lines = [f"{counted(completion.token_count, 'token')} · {ended}"]
+    turns = f"{counted(len(completion.turns), 'turn')} · " if completion.turns else ""
+    lines = [f"{turns}{counted(completion.token_count, 'token')} · {ended}"]
     lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
     per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
     nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)
@@ -163,35 +149,6 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
 
 
-def folded_text(text: str, shown: TextLook) -> str:
-    """The text; a long one with its middle folded away, to be opened by a click."""
-    lines = sum(max(1, ceil(len(line) / shown.columns)) for line in text.split("\n"))
-    if shown.full or lines <= FOLDED_LINES:
-        return in_html(text, visible=shown.visible)
-    half = FOLDED_LINES // 2
-    start, end = _cut(text, half, shown.columns), len(text) - _cut(text[::-1], half, shown.columns)
-    begins, middle, ends = (
-        in_html(part, visible=shown.visible) for part in (text[:start], text[start:end], text[end:])
-    )
-    summary = f'<summary><span class="more">⋯ {count(end - start)} more characters ⋯</span><span class="less">fold</span></summary>'
-    return f"{begins}<details>{summary}{middle}</details>{ends}"
-
-
-def _cut(text: str, lines: int, columns: int) -> int:
-    """How many letters fill the given number of lines, up to a space or a line's end if one is near."""
-    place = 0
-    for line in text.split("\n"):
-        taken = max(1, ceil(len(line) / columns))
-        if taken > lines:
-            place += lines * columns
-            break
-        lines -= taken
-        place += len(line) + 1
-    place = min(place, len(text))
-    near = max(text.rfind(" ", max(0, place - 20), place), text.rfind("\n", max(0, place - 20), place))
-    return near + 1 if near >= 0 else place
-
-
 def order_of(completions: Sequence[CompletionRecord], *, by_advantage: bool) -> list[CompletionRecord]:
     """As sampled, or the most reinforced first; those without an advantage last."""
     if not by_advantage:
@@ -204,7 +161,7 @@ def equal_ones(completions: Sequence[CompletionRecord]) -> list[list[CompletionR
     found: dict[tuple[object, ...], list[CompletionRecord]] = {}
     for one in completions:
         scores = tuple((score.name, score.raw, score.error) for score in one.rewards)
-        same = (one.text, one.token_count, one.finish_reason, one.reward, one.advantage, scores)
+        same = (one.text, tuple(one.turns), one.token_count, one.finish_reason, one.reward, one.advantage, scores)
         found.setdefault(same, []).append(one)
     return list(found.values())
 

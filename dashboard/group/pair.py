@@ -9,6 +9,7 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.algorithm.rewards import extremes
+from dashboard.completion_text import as_text
 from dashboard.components.address import read, write
 from dashboard.components.synced import on_choice, one_of, sync
 from dashboard.difference import difference, in_words, side_html, words
@@ -74,7 +75,7 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     if all(one.has_trace for one in sides):
         with unit_at:
             unit = one_of("by", ("word", "token"), key="diff-by")
-    one_side, other_side = (_tokens(one.id) if unit == "token" else words(one.text) for one in sides)
+    one_side, other_side = (_tokens(one.id) if unit == "token" else words(as_text(one)) for one in sides)
     colours = look.colour(sides[0]), look.colour(sides[1])
     sentence, html = _drawn(one_side, other_side, unit, colours, visible=visible, full=full)
     st.caption(sentence)

@@ -5,6 +5,7 @@ import streamlit as st
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Choice
 from backend.contract.records import Run
+from dashboard.completion_text import as_text
 from dashboard.components.address import write
 from dashboard.format import counted
 from dashboard.people.proposal import Places, next_to_judge, propose
@@ -63,7 +64,7 @@ def _draw_side(
         key=_side(group, side),
         label_visibility="collapsed",
     )
-    show_text(shown.text or " ", height=_FRAME if tall else None)
+    show_text(as_text(shown) or " ", height=_FRAME if tall else None)
     chosen = made is not None and made.better_id == shown.id
     st.button(
         "Chosen as the better one" if chosen else "This one is better",

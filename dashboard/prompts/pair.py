@@ -9,6 +9,7 @@ import streamlit as st
 from backend.contract.groups import CompletionRecord, Group, GroupSummary
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
+from dashboard.completion_text import as_text
 from dashboard.components.address import number_in_address, write
 from dashboard.components.synced import on_choice, sync
 from dashboard.difference import difference, in_words, side_html, words
@@ -39,7 +40,7 @@ def draw_compared(draws: Sequence[GroupSummary]) -> None:
         with column:
             chosen.append(_draw_side(side, draws, default, several))
     left, right = chosen
-    found = difference(words(left.text), words(right.text))
+    found = difference(words(as_text(left)), words(as_text(right)))
     strongest = advantage_scale([left.advantage, right.advantage])
     for column, completion, runs in zip(columns, chosen, (found.left, found.right), strict=True):
         colour = advantage_colour(completion.advantage or 0.0, strongest)

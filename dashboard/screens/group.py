@@ -7,20 +7,19 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
+from dashboard.completion_text import TextLook, text_html
 from dashboard.components.address import number_in_address, read
 from dashboard.components.synced import one_of
 from dashboard.format import MISSING
 from dashboard.group.cards import (
     STYLE,
     GroupLook,
-    TextLook,
     account_html,
     draw_cards,
     equal_ones,
     foot,
     look_at,
     order_of,
-    text_html,
 )
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
 from dashboard.group.pair import PARAMETER, draw_difference, opposite, show_pair
@@ -142,7 +141,7 @@ def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: Gro
                 _draw_compare(group, completion, f"opened-{completion.id}")
                 draw_thumbs(completion.id, completion.thumb)
         with text:
-            if not completion.has_trace:
+            if completion.turns or not completion.has_trace:
                 st.html(text_html(completion, TextLook(visible, full=True)))
             draw_tokens(run, group, completion.index)
 

@@ -5,6 +5,7 @@ import math
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypedDict
 
 import numpy as np
@@ -47,6 +48,8 @@ def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mappin
             about = (
                 "0: the completion was cut at the token limit, and this run leaves such completions out of the loss."
             )
+        if trace.trained is not None:
+            pull_T = np.where(trace.trained, pull_T, 0.0)
         yield Column("pull", "Pull", about, pull_T, signed=True)
     by_token = trace.value is not None
     whose = "Of this token, by GAE." if by_token else "Of the completion: every token has the same."
@@ -137,6 +140,9 @@ class View(TypedDict):
     shown: list[str]
     literal: dict[int, str]  # where it is not the one that `shown` implies
     clipped: list[int]
+    untrained: list[
+        tuple[int, int]
+    ]  # the stretches that the loss does not count, each from its first token up to the next trained one
     columns: list[Drawn]
     opens_on: str  # the column that colours the tokens until another is chosen: the first that says more than one number, if any does
     note: str
@@ -158,10 +164,17 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
             place: repr(text) for place, text in enumerate(trace.texts) if repr(text) != _implied(shown[place])
         },
         "clipped": [place for place, cut in enumerate(trace.clipped or []) if cut],
+        "untrained": _stretches(trace.trained or []),
         "columns": [_drawn(column) for column in found],
         "opens_on": next((one.name for one in (*telling, *offered)), ""),
         "note": NOT_TRAINED_ON if trace.logprob is None and completion.advantage == 0 else "",
     }
+
+
+def _stretches(trained: list[bool]) -> list[tuple[int, int]]:
+    """From where the loss stops to count tokens up to where it counts them again."""
+    turns = [place for place, (before, one) in enumerate(pairwise([True, *trained, True])) if one != before]
+    return list(zip(turns[::2], turns[1::2], strict=True))
 
 
 def _implied(shown: str) -> str:

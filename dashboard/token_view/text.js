@@ -8,10 +8,12 @@ class Tokens {
   }
 
   /** A line for each line break among the tokens, so that the browser can leave out the lines that are out of sight. */
-  build({ shown, clipped, label }) {
+  build({ shown, clipped, untrained, label }) {
+    const turns = new Set(untrained.flat()); // what is said by another stands on lines of its own
     const lines = document.createDocumentFragment();
     let line = null;
     this.spans = shown.map((text, place) => {
+      if (turns.has(place)) line = null;
       if (line === null) {
         line = document.createElement("div");
         line.className = "line";
@@ -28,6 +30,9 @@ class Tokens {
       if (text.endsWith("\n")) line = null;
       return span;
     });
+    for (const [start, end] of untrained) {
+      for (const span of this.spans.slice(start, end)) span.classList.add("untrained");
+    }
     for (const place of clipped) this.spans[place].classList.add("clipped");
     this.marked = { hovered: null, pinned: null };
     this.box.setAttribute("aria-label", label);

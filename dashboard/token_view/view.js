@@ -173,6 +173,7 @@ class View {
     const clips = this.data.clipped.length;
     this.part("clips").hidden = clips === 0;
     this.part("count").textContent = `${clips} clipped`;
+    this.part("silent").hidden = this.data.untrained.length === 0;
     this.part("unknown").hidden = !incomplete(values);
   }
 
@@ -208,9 +209,10 @@ class View {
       this.numbers[index].lastChild.textContent = place === null ? "" : this.#value(column, place);
     });
     if (place === null) return;
-    const cut = this.data.clipped.includes(place) ? " · clipped" : "";
+    const untrained = this.data.untrained.some(([start, end]) => start <= place && place < end);
+    const marks = `${this.data.clipped.includes(place) ? " · clipped" : ""}${untrained ? " · not trained on" : ""}`;
     this.part("literal").textContent = this.#literal(place);
-    this.part("place").textContent = `token ${place + 1} of ${this.data.ids.length} · id ${this.data.ids[place]}${cut}`;
+    this.part("place").textContent = `token ${place + 1} of ${this.data.ids.length} · id ${this.data.ids[place]}${marks}`;
   }
 
   /** The token as a literal: with escapes for what is not seen by itself. */

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -96,15 +98,17 @@ def traced(trace: TokenTrace, surrogate: Surrogate, advantage: float | None) -> 
     """
     if not trace.ratio or trace.logprob is None or trace.old_logprob is None:
         return None
-    ratio_1_T, logprob_1_T, old_1_T = map(_row, (trace.ratio, trace.logprob, trace.old_logprob))
     if advantage is None and trace.advantage is None:
         return None
-    advantage_1_T = _row(trace.advantage or []) if advantage is None else np.full_like(ratio_1_T, advantage)
+    of = partial(_row, trace.trained)
+    ratio_1_T, logprob_1_T, old_1_T = map(of, (trace.ratio, trace.logprob, trace.old_logprob))
+    advantage_1_T = of(trace.advantage or []) if advantage is None else np.full_like(ratio_1_T, advantage)
     low_1_T, high_1_T = clipped(surrogate, ratio_1_T, advantage_1_T)
     loss_1_T = surrogate_loss(surrogate, logprob_1_T, old_1_T, ratio_1_T, advantage_1_T, np.ones_like(ratio_1_T))
     return Traced(ratio_1_T[0], low_1_T[0], high_1_T[0], -loss_1_T[0])
 
 
-def _row(values: list[float | None]) -> Tokens:
-    """(1, T)."""
-    return np.array([values], dtype=np.float32)
+def _row(trained: list[bool] | None, values: list[float | None]) -> Tokens:
+    """(1, T), of the tokens that the loss counts."""
+    counted = values if trained is None else list(compress(values, trained))
+    return np.array([counted], dtype=np.float32)

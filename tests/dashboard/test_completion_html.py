@@ -6,9 +6,13 @@ from html import unescape
 import pytest
 import recorded
 
+from backend.contract.conversation import Turn as StoredTurn
+from backend.contract.conversation import joined
 from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.group.cards import FOLDED_LINES, TextLook, card_html, look_at, order_of, text_html
+from dashboard.completion_text import FOLDED_LINES, TextLook, as_text, text_html
+from dashboard.group.cards import card_html, equal_ones, look_at, order_of
+from groupscope import Turn
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 
@@ -154,3 +158,44 @@ def test_the_most_reinforced_come_first_and_those_without_advantage_last() -> No
     given = [place(0, None), place(1, -1.0), place(2, 0.5), place(3, 0.0)]
     assert [one.index for one in order_of(given, by_advantage=True)] == [2, 3, 1, 0]
     assert order_of(given, by_advantage=False) == given
+
+
+def conversation(*said: Turn) -> CompletionRecord:
+    kept = [
+        StoredTurn(role=one.role, length=len(one.stretch), tool=one.tool, trained=one.is_trained, failed=one.failed)
+        for one in said
+    ]
+    text = joined(one.stretch for one in said)
+    return with_text("a").completions[0].model_copy(update={"text": text, "turns": kept})
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_turn_is_shown_letter_by_letter_with_who_said_it(text: str) -> None:
+    html = text_html(
+        conversation(Turn("assistant", "I look."), Turn("tool", text, text[:200], failed=True)), TextLook(full=True)
+    )
+    assert shown(html) == f"assistantI look.tool {text} · error · not trained on{text}"
+    assert set(re.findall("<[^>]*>", html)) == {
+        '<div class="model-text turns">', '<div class="turn">', '<div class="turn untrained failed">',
+        '<div class="who">', "</div>",
+    }  # fmt: skip
+
+
+def test_the_middle_of_a_long_conversation_is_folded() -> None:
+    said = [Turn(role, f"turn {place}") for place in range(25) for role in ("assistant", "tool")]
+    html = text_html(conversation(*said), TextLook())
+    assert "⋯ 44 more turns ⋯" in html
+    before, _, after = html.partition("<details>")
+    assert before.count('class="turn') == 2
+    assert after.partition("</details>")[2].count('class="turn') == 4
+    assert text_html(conversation(*said), TextLook(full=True)).count('class="turn') == 50
+
+
+def test_equal_texts_by_different_roles_are_not_equal() -> None:
+    one, other = conversation(Turn("assistant", "a")), conversation(Turn("tool", "a"))
+    assert [len(same) for same in equal_ones([one, other, one])] == [2, 1]
+
+
+def test_a_conversation_is_compared_with_its_speakers() -> None:
+    said = conversation(Turn("assistant", '{"a": 1}', "add"), Turn("tool", "2", "add"))
+    assert as_text(said) == '── assistant calls add\nadd({"a": 1})\n── tool add\n2'

@@ -142,3 +142,11 @@ def test_a_long_completion_travels_in_less_than_400_kilobytes() -> None:
     )
     traced = trace(*[" token"] * LONG, **dict.fromkeys(names, values), clipped=[False] * LONG)
     assert len(json.dumps(view_of(traced, completion(), CONFIG))) < 400_000
+
+
+def test_what_the_loss_does_not_count_is_named_and_pulls_nothing() -> None:
+    measured = {"ratio": [1.1, None, None, 0.9, 1.0], "trained": [True, False, False, True, False]}
+    view = view_of(trace("a", "b", "c", "d", "e", **measured), completion(advantage=0.5), CONFIG)
+    assert view["untrained"] == [(1, 3), (4, 5)]
+    assert numbers(columns(view)["pull"]) == pytest.approx([0.55, 0.0, 0.0, 0.45, 0.0])
+    assert view_of(trace("a", ratio=[1.0]), completion(), CONFIG)["untrained"] == []

@@ -17,9 +17,10 @@ from backend.cli import app
 from backend.contract import protocol
 from backend.contract.base import LONGEST
 from backend.contract.client import ApiError, Client
+from backend.contract.conversation import stretches
 from backend.contract.records import Run
 from backend.contract.spool import Spool
-from groupscope import Completion, Group, Recording, Tokens
+from groupscope import Completion, Group, Recording, Tokens, turns_of
 from groupscope.outbox import FOLDER, deliver, left_over
 
 KNOWN: dict[str, Any] = {
@@ -360,3 +361,33 @@ def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(CannotStart, match="set GROUPSCOPE_TOKEN"):
         groupscope.start_run("mine", home=tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_conversation_is_stored_with_who_said_what(backend: Backend, home: Path) -> None:
+    messages = [
+        {"role": "assistant", "content": "I look it up.", "tool_calls": [
+            {"id": "c1", "function": {"name": "find", "arguments": {"what": "\U0001f30d"}}},
+        ]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "nothing"}, {"type": "image"}]},
+        {"role": "user", "content": "And now?"},
+        {"role": "assistant", "content": "", "trainable": False},
+    ]  # fmt: skip
+    said = turns_of(messages)
+    said[2].failed = True
+    said[0].reward, said[0].policy_version = 0.5, "12"
+    tokens = Tokens([1, 2, 3], [b"I", b"t", b"u"], trained=[True, False, False], old_logprob=[-1.0, None, None])
+    with groupscope.start_run("talk", backend=backend.url, home=home) as one:
+        one.log_groups([Group("Where?", [Completion(turns=said, reward=1.0, tokens=tokens)])], 0)
+    [found] = backend.client.groups(recorded(backend).id).items
+    [stored] = backend.client.group(found.id).completions
+    assert stored.text == 'I look it up.\nfind({"what": "\U0001f30d"})\nnothing[image]\nAnd now?\n'
+    assert [(turn.role, turn.tool, turn.trained) for turn in stored.turns] == [
+        ("assistant", None, True),
+        ("assistant", "find", True),
+        ("tool", "find", False),
+        ("user", None, False),
+        ("assistant", None, False),
+    ]
+    assert [part for _, part in stretches(stored.text, stored.turns)] == [turn.stretch for turn in said]
+    assert (stored.turns[0].reward, stored.turns[0].policy_version, stored.turns[2].failed) == (0.5, "12", True)
+    assert backend.client.tokens(stored.id).trained == [True, False, False]
