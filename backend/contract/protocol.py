@@ -190,10 +190,10 @@ class Report(Record):
 
     @property
     def trained_step(self) -> int | None:
-        """The step whose training it completes; None for a part, an evaluation, or log lines."""
+        """The step whose training it completes; None for a part, an evaluation (of a recorded run with its groups), or log lines."""
         if self.part:
             return None
-        trained = self.groups or any(not name.startswith(EVALUATION) for name in self.metrics)
+        trained = any(group.state != "probe" for group in self.groups) or any(not name.startswith(EVALUATION) for name in self.metrics)
         return self.step if trained else None
 
 

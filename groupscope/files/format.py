@@ -1,7 +1,9 @@
 """What a format says of the files it knows: whose they are, and their steps, one after the other."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,8 +93,8 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._at = 0  # the byte after the last whole line
-        self._number = 0
+        self.place = (0, 0)
+        """The bytes and the lines that were read. Set to an earlier place, the lines behind it come again."""
 
     def new(self, *, final: bool = False) -> Iterator[tuple[int, Any]]:
         """The number of each line since the last call, from 1 on, and its object, or a ValueError that says what is wrong with it.
@@ -104,21 +106,21 @@ class Lines:
         except FileNotFoundError:
             return
         with file:
-            file.seek(self._at)
+            file.seek(self.place[0])
             for line in file:
-                found = self._parsed(line)
+                number = self.place[1] + 1
+                found = self._parsed(line, number)
                 if isinstance(found, ValueError) and not line.endswith(b"\n") and not final:
                     return
-                self._at += len(line)
-                self._number += 1
+                self.place = self.place[0] + len(line), number
                 if line.strip():
-                    yield self._number, found
+                    yield number, found
 
-    def _parsed(self, line: bytes) -> Any:
+    def _parsed(self, line: bytes, number: int) -> Any:
         try:
             return json.loads(line)
         except (ValueError, RecursionError) as error:
-            return ValueError(f"{self.path.name}, line {self._number + 1}: {_reason(error)}")
+            return ValueError(f"{self.path.name}, line {number}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
@@ -137,3 +139,65 @@ def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[str]]:
+    """The objects of a file's lines, by their numbers, and what is wrong with the others."""
+    found = list(Lines(path).new(final=final))
+    there = [(number, one) for number, one in found if not isinstance(one, ValueError)]
+    return there, [str(one) for _, one in found if isinstance(one, ValueError)]
+
+
+class MetricLines:
+    """A JSON lines file with the metrics of one step in each line."""
+
+    def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
+        """`read` finds the step and the metrics in a line's object; it may raise LookupError, TypeError or ValueError for what has none."""
+        self._lines, self._read = Lines(path), read
+        self._of: dict[int, dict[str, float | None]] = {}
+        self._unreadable: dict[int, list[str]] = defaultdict(list)
+        self.last = -1  # the newest step in the file
+        self.there = path.is_file()
+
+    def catch_up(self, start: int, *, final: bool) -> None:
+        """Read what is new, and forget what is of earlier steps than `start`."""
+        self.there = self.there or self._lines.path.is_file()
+        for number, line in self._lines.new(final=final):
+            try:
+                if isinstance(line, ValueError):
+                    raise line
+                step, values = self._read(line)
+                self._of[step] = self._of.get(step, {}) | numbers(values)
+                self.last = max(self.last, step)
+            except (LookupError, TypeError, ValueError) as error:
+                said = str(line) if error is line else f"{self._lines.path.name}, line {number}: no step with metrics"
+                self._unreadable[max(self.last, 0)].append(said)
+        self._of = {step: values for step, values in self._of.items() if step >= start}
+
+    def steps(self) -> list[int]:
+        """Those that it knows of."""
+        return sorted(self._of)
+
+    def of(self, step: int) -> dict[str, float | None]:
+        """The metrics of a step; empty if there are none."""
+        return self._of.get(step, {})
+
+    def unreadable(self, step: int) -> list[str]:
+        """What is wrong with lines behind that of the step."""
+        return self._unreadable.get(step, [])
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """Those of the values that are numbers; of nested ones by the names on their way, joined by slashes."""
+    found: dict[str, float | None] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{inner}": each for inner, each in numbers(value).items()}
+        elif isinstance(value, int | float):  # a truth is 0 or 1
+            found[str(name)] = float(value) if math.isfinite(value) else None
+    return found
+
+
+def number(value: Any) -> float | None:
+    """The value, if it is a finite number."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -1,0 +1,332 @@
+"""Records what a format reads as a run, again and again without doubling: `groupscope import`.
+
+The run's key is made of the path, so a second import finds the run of the first. Each step's reports have numbers made of the
+step's, so the same step sent again is the same message, and the newest one is sent again each time. Should it have grown since, or
+the run have ended, the next attempt of the run takes it up from there.
+"""
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from backend.contract import protocol as p
+from backend.contract.client import ApiError, Client
+from backend.contract.groups import GroupReport
+from backend.contract.recorded import RecordedConfig, Trainer
+from backend.contract.report_parts import in_parts
+from groupscope.files.format import Run, Step
+from groupscope.recording import LONGEST_NAME, Group, group_report
+from groupscope.tokens import Tokens, trace_of
+
+REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
+PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
+SETTLED = 0.7  # seconds without a change, after which a step counts as whole
+SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
+BEAT = 5.0  # seconds between two words to the backend
+AHEAD = 2  # reports that wait while one is sent
+
+
+@dataclass
+class Tally:
+    """What an import brought this time."""
+
+    run_id: int = 0
+    steps: int = 0
+    groups: int = 0
+    completions: int = 0
+    unreadable: int = 0
+    examples: list[str] = field(default_factory=list)  # the first of these lines
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How the person wants the run to be called; else the files say."""
+
+    name: str | None = None
+    tags: Sequence[str] = ()
+
+
+class Stopped(Exception):
+    """Somebody stopped the record on the run's page."""
+
+
+class _Outdated(Exception):
+    """The attempt has ended, or has this step in another form: the next one takes it up."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+
+@dataclass
+class _Gathered:
+    """What the files have of a step, as far as it is not sent."""
+
+    step: int
+    groups: int = 0  # with those that were sent before
+    completions: int = 0
+    waiting: list[tuple[int, Group]] = field(default_factory=list)  # by index
+    size: int = 0  # characters of these
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # groups that no report can have, and why
+    seconds: float | None = None
+    open: bool = False
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Another one if anything came to the step."""
+        return self.step, self.groups, self.completions, len(self.metrics), len(self.unreadable)
+
+    def add(self, piece: Step, sent: int) -> None:
+        """A piece of the step, of whose groups the first were sent."""
+        self.metrics |= {name: value for name, value in piece.metrics.items() if 0 < len(name) <= LONGEST_NAME}
+        self.unreadable += piece.unreadable
+        self.seconds = piece.seconds if piece.seconds is not None else self.seconds
+        self.open = piece.open
+        for group in piece.groups:
+            if self.groups >= sent:
+                self.waiting.append((self.groups, group))
+                self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
+            self.groups += 1
+            self.completions += len(group.completions)
+
+
+class Import:
+    """One run on the disk, on its way into the backend. Raises Unreadable, ApiError, Unreachable, and Stopped.
+
+    `begin` finds or makes the run; `advance` sends what is new, as often as one likes; `finish` ends the run.
+    """
+
+    def __init__(self, client: Client, path: Path, files: Run, labels: Labels) -> None:
+        self._client, self._files = client, files
+        about = files.about
+        known: dict[str, Any] = {"theirs": dict(about.config), **about.known}
+        trainer = Trainer(name=about.trainer, version=about.version)
+        config = RecordedConfig.model_validate({"trainer": trainer, **known})
+        self._weights = {one.name: one.weight for one in config.rewards.functions}
+        self._worker = f"import on {socket.gethostname()}, process {os.getpid()}"[:200]
+        self._path = path.resolve()
+        self._recording = p.Recording(
+            key=self._key(1),
+            worker=self._worker,
+            config=config,
+            name=(labels.name or about.name)[:200],
+            notes=f"Imported from {self._path}",
+            tags=list(labels.tags),
+        )
+        self.tally = Tally()
+        self._attempt = 0
+        self._next = 0  # the first step that is not known to be whole
+        self._sent_groups = self._sent_parts = 0  # of this step
+        self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
+        self._seen: tuple[int, ...] = ()  # that of the newest at the last look
+        self._still_since = 0.0
+        self._heard = 0.0
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="groupscope-import")
+        self._sending: deque[Future[None]] = deque()
+
+    def _key(self, attempt: int) -> str:
+        return sha256(f"{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[:32]
+
+    # ---- the run
+
+    def begin(self, from_step: int | None = None) -> None:
+        """The run of this path, and the step from which it goes on: the newest that is recorded, or `from_step`, which is recorded anew."""
+        run_id = self.tally.run_id = self._client.record(self._recording).run_id
+        run = self._client.run(run_id)
+        self._attempt = run.attempt
+        if from_step is not None:
+            self._take_up(from_step)
+        elif run.attempt == 1 and not run.progress.step:
+            self._client.start(run_id, self._start(0)) if run.status == "running" else self._take_up(0)
+        else:
+            if run.attempt > 1:
+                self._record(run.attempt)
+            self._next = max(0, run.progress.step - 1)
+
+    def _take_up(self, step: int) -> None:
+        """The next attempt, which replaces what is recorded from this step on."""
+        self._record(self._attempt + 1)
+        self._client.start(self.tally.run_id, self._start(step))
+        self._next, self._sent_groups, self._sent_parts = step, 0, 0
+
+    def _record(self, attempt: int) -> None:
+        asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
+        self._attempt = self._client.record(asked).attempt
+
+    def _start(self, step: int) -> p.Start:
+        return p.Start(attempt=self._attempt, from_step=step, device="")
+
+    def finish(self, outcome: Literal["finished", "stopped"] = "finished") -> None:
+        """The files have no more, for now."""
+        try:
+            self._client.finish(self.tally.run_id, p.Finish(attempt=self._attempt, outcome=outcome))
+        except ApiError as error:
+            if error.code != "lease_lost":  # nothing was new: the run had ended before
+                raise
+
+    def beat(self) -> None:
+        """Tell the backend from time to time that the import goes on. Raises Stopped if somebody wants it to end."""
+        if time.monotonic() - self._heard < BEAT:
+            return
+        self._heard = time.monotonic()
+        try:
+            reply = self._client.heartbeat(self.tally.run_id, p.Heartbeat(attempt=self._attempt, worker=self._worker))
+        except ApiError as error:
+            if error.code != "lease_lost":
+                raise
+            return
+        if reply.requested == "stop":
+            self.finish("stopped")
+            raise Stopped
+
+    def close(self) -> None:
+        """Forget what waits to be sent."""
+        self._sender.shutdown(wait=True, cancel_futures=True)
+
+    # ---- its steps
+
+    def advance(self, *, final: bool, on_progress: Callable[[], None] = lambda: None) -> None:
+        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
+        while True:
+            try:
+                self._look(final, on_progress)
+                self._drain(0)
+            except _Outdated as outdated:
+                self._give_up_sending()
+                self._take_up(outdated.step)
+            else:
+                return
+
+    def _look(self, final: bool, on_progress: Callable[[], None]) -> None:
+        newest: _Gathered | None = None
+        for piece in self._files.steps(self._next, final=final):
+            if newest is not None and piece.step != newest.step:
+                self._complete(newest)
+                on_progress()
+                newest = None
+            newest = newest or _Gathered(piece.step)
+            newest.add(piece, self._sent_groups if piece.step == self._next else 0)
+            if newest.size > PIECE:
+                self._send_part(newest)
+        if newest is None:
+            return
+        if newest.mark != self._seen:
+            self._seen, self._still_since = newest.mark, time.monotonic()
+        settled = time.monotonic() - self._still_since >= SETTLED
+        if final or (settled and not newest.open):
+            self._complete(newest)
+        elif settled and not any(one.tokens for _, group in newest.waiting for one in group.completions):
+            self._send_part(newest)  # token values belong to the whole step
+        on_progress()
+
+    def _complete(self, gathered: _Gathered) -> None:
+        """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
+        if self._was_completed(gathered):
+            return
+        of_evaluation = {name: value for name, value in gathered.metrics.items() if name.startswith(p.EVALUATION)}
+        if of_evaluation:
+            self._send(self._report(gathered, 0, metrics=of_evaluation))
+        of_training = {name: value for name, value in gathered.metrics.items() if name not in of_evaluation}
+        groups, trace = self._reports(gathered)
+        report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
+        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
+        if not groups and not of_training:
+            report = report.model_copy(update={"step": None})
+        if groups or of_training or report.logs:
+            for part in in_parts(report):
+                self._send(part)
+        self.tally.steps += 1
+        self.tally.unreadable += len(gathered.unreadable) + len(gathered.left_out)
+        self.tally.examples = [*self.tally.examples, *gathered.unreadable, *gathered.left_out][:SHOWN_LINES]
+        self._next, self._completed = gathered.step, gathered.mark
+        self._sent_groups = self._sent_parts = 0
+
+    def _send_part(self, gathered: _Gathered) -> None:
+        """Send the groups that wait, before the rest of their step is known."""
+        if self._was_completed(gathered):
+            return
+        groups, trace = self._reports(gathered)
+        if trace is not None:
+            gathered.left_out.append(
+                f"step {gathered.step} is too large for one report: token values of {len(groups)} groups"
+            )
+        parts = self._parts_of(gathered)
+        for report in in_parts(self._report(gathered, 1 + parts, groups=groups)) if groups else ():
+            self._send(report.model_copy(update={"part": True, "logs": []}))
+            parts += 1
+        self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
+        gathered.waiting, gathered.size = [], 0
+
+    def _was_completed(self, gathered: _Gathered) -> bool:
+        if self._completed[:1] != (gathered.step,):
+            return False
+        if self._completed != gathered.mark:
+            raise _Outdated(gathered.step)
+        return True
+
+    def _parts_of(self, gathered: _Gathered) -> int:
+        return self._sent_parts if gathered.step == self._next else 0
+
+    def _reports(self, gathered: _Gathered) -> tuple[list[GroupReport], p.TraceFile | None]:
+        """The groups that wait as the protocol has them, with the values of their tokens."""
+        groups: list[GroupReport] = []
+        tokens: list[list[Tokens | None]] = [[] for _ in range(gathered.groups)]  # by the group's index
+        for index, group in gathered.waiting:
+            try:
+                checked = [None if one.tokens is None else one.tokens.checked() for one in group.completions]
+                groups.append(group_report(index, group, checked, self._weights))
+                tokens[index] = checked
+            except (ValueError, TypeError, AttributeError) as error:
+                gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
+        self.tally.groups += len(groups)
+        self.tally.completions += sum(len(one.completions) for one in groups)
+        try:
+            return groups, trace_of(tokens)
+        except p.TraceTooLarge as error:
+            gathered.left_out.append(f"step {gathered.step}: {error}")
+            return groups, None
+
+    def _report(self, gathered: _Gathered, place: int, **what: Any) -> p.Report:
+        seq = gathered.step * REPORTS_A_STEP + place
+        return p.Report(attempt=self._attempt, seq=seq, step=gathered.step, **what)
+
+    # ---- on their way, in the order of the steps
+
+    def _send(self, report: p.Report) -> None:
+        self.beat()
+        self._drain(AHEAD)
+        self._sending.append(self._sender.submit(self._deliver, report))
+
+    def _deliver(self, report: p.Report) -> None:
+        try:
+            self._client.report(self.tally.run_id, report)
+        except ApiError as error:
+            if error.code in ("lease_lost", "report_conflict"):
+                raise _Outdated(report.seq // REPORTS_A_STEP) from error
+            raise
+
+    def _drain(self, most: int) -> None:
+        """Wait until at most so many reports are on their way. Raises what went wrong with one."""
+        while len(self._sending) > most:
+            self._sending.popleft().result()
+
+    def _give_up_sending(self) -> None:
+        while self._sending:
+            self._sending.popleft().exception()
+
+
+def _lines(gathered: _Gathered) -> list[p.LogLine]:
+    """What the run's log says of the lines that cannot be read."""
+    lines = [*gathered.unreadable, *gathered.left_out]
+    said = [f"left out: {line}" for line in lines[:SHOWN_LINES]]
+    if len(lines) > SHOWN_LINES:
+        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {gathered.step}")
+    return [p.LogLine(level="warning", message=line) for line in said]
