@@ -97,7 +97,7 @@ class Recording:
     """
 
     def __init__(
-        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float]
+        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float | None]
     ) -> None:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
@@ -375,7 +375,7 @@ def _number(value: float | None) -> float | None:
 
 
 def group_report(
-    index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float]
+    index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float | None]
 ) -> GroupReport:
     """A group as the protocol has it. Raises ValueError, TypeError, AttributeError for anything but a group."""
     completions = [
@@ -414,7 +414,9 @@ def _raws(one: CompletionData) -> list[float | None] | None:
     return None if all(raw is None for raw in raws) else raws
 
 
-def _completion(index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float]) -> CompletionData:
+def _completion(
+    index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float | None]
+) -> CompletionData:
     said = joined(turn.stretch for turn in one.turns) if one.turns else one.text
     text, turns = shortened(said, [_turn(turn) for turn in one.turns], LONGEST)
     return CompletionData(

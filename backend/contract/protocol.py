@@ -193,7 +193,9 @@ class Report(Record):
         """The step whose training it completes; None for a part, an evaluation (of a recorded run with its groups), or log lines."""
         if self.part:
             return None
-        trained = any(group.state != "probe" for group in self.groups) or any(not name.startswith(EVALUATION) for name in self.metrics)
+        trained = any(group.state != "probe" for group in self.groups) or any(
+            not name.startswith(EVALUATION) for name in self.metrics
+        )
         return self.step if trained else None
 
 

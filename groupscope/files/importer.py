@@ -11,17 +11,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 from backend.contract import protocol as p
-from backend.contract.client import ApiError, Client
+from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.report_parts import in_parts
-from groupscope.files.format import Run, Step
+from groupscope.files.catalog import find, nothing_at
+from groupscope.files.format import Format, Options, Run, Step, Unreadable
 from groupscope.recording import LONGEST_NAME, Group, group_report
 from groupscope.tokens import Tokens, trace_of
 
@@ -29,6 +31,8 @@ REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
 PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
 SETTLED = 0.7  # seconds without a change, after which a step counts as whole
 SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
+TICK = 0.3  # seconds between two looks at files that are followed
+LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
 BEAT = 5.0  # seconds between two words to the backend
 AHEAD = 2  # reports that wait while one is sent
 
@@ -44,6 +48,20 @@ class Tally:
     unreadable: int = 0
     examples: list[str] = field(default_factory=list)  # the first of these lines
 
+    def told(self) -> str:
+        """In a sentence, with the lines that could not be read."""
+        new = f"{_counted(self.steps, 'step')}, {_counted(self.groups, 'group')}, {_counted(self.completions, 'completion')}"
+        said = [f"run {self.run_id}: {new if self.steps else 'nothing new'}"]
+        if self.unreadable:
+            said[0] += f"; {_counted(self.unreadable, 'line')} could not be read:"
+            said += [f"  {line}" for line in self.examples]
+            said += ["  …"] if self.unreadable > len(self.examples) else []
+        return "\n".join(said)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -55,6 +73,9 @@ class Labels:
 
 class Stopped(Exception):
     """Somebody stopped the record on the run's page."""
+
+    def __init__(self) -> None:
+        super().__init__("it was stopped on its page")
 
 
 class _Outdated(Exception):
@@ -193,7 +214,7 @@ class Import:
 
     # ---- its steps
 
-    def advance(self, *, final: bool, on_progress: Callable[[], None] = lambda: None) -> None:
+    def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
         """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
         while True:
             try:
@@ -205,12 +226,12 @@ class Import:
             else:
                 return
 
-    def _look(self, final: bool, on_progress: Callable[[], None]) -> None:
+    def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
         newest: _Gathered | None = None
         for piece in self._files.steps(self._next, final=final):
             if newest is not None and piece.step != newest.step:
                 self._complete(newest)
-                on_progress()
+                on_progress(newest.step)
                 newest = None
             newest = newest or _Gathered(piece.step)
             newest.add(piece, self._sent_groups if piece.step == self._next else 0)
@@ -225,7 +246,7 @@ class Import:
             self._complete(newest)
         elif settled and not any(one.tokens for _, group in newest.waiting for one in group.completions):
             self._send_part(newest)  # token values belong to the whole step
-        on_progress()
+        on_progress(newest.step)
 
     def _complete(self, gathered: _Gathered) -> None:
         """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
@@ -330,3 +351,90 @@ def _lines(gathered: _Gathered) -> list[p.LogLine]:
     if len(lines) > SHOWN_LINES:
         said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {gathered.step}")
     return [p.LogLine(level="warning", message=line) for line in said]
+
+
+class Imports:
+    """Every run at a path, one after the other; followed, all of them together, with those that appear later.
+
+    `say` is given a line for each thing that happens, `show` the tally of the run that is being imported, several times a second.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: Path,
+        *,
+        options: Options,
+        labels: Labels,
+        only: Format | None,
+        from_step: int | None,
+        say: Callable[[str], None],
+        show: Callable[[Tally, int], None] = lambda tally, step: None,
+    ) -> None:
+        self._client, self._path, self._options, self._labels = client, path, options, labels
+        self._only, self._from_step, self._say, self._show = only, from_step, say, show
+        self._runs: dict[Path, Import | None] = {}  # None: it cannot be imported, or was stopped
+        self.failed = False
+
+    def once(self) -> None:
+        """Import what is there. Raises Unreadable if that is nothing, and ApiError and Unreachable."""
+        for path, format_ in find(self._path, self._only):
+            run = self._begun(path, format_)
+            if run is not None:
+                with closing(run):
+                    self._advance(path, run, final=True)
+                    if self._runs[path] is not None:
+                        run.finish()
+                        self._say(run.tally.told())
+        if not self._runs:
+            raise nothing_at(self._path)
+
+    def follow(self, until: Callable[[], bool]) -> None:
+        """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
+        looked, said = -LOOK_FOR_NEW, False
+        while not until():
+            try:
+                if time.monotonic() - looked >= LOOK_FOR_NEW:
+                    looked = time.monotonic()
+                    for path, format_ in find(self._path, self._only):
+                        self._begun(path, format_)
+                    if not self._runs and not said:
+                        self._say(f"nothing can be imported from {self._path} yet; waiting")
+                        said = True
+                for path, run in self._runs.items():
+                    if run is not None:
+                        self._advance(path, run, final=False)
+                        run.beat()
+            except Unreachable as error:
+                self._say(f"{error}; trying again")
+                time.sleep(LOOK_FOR_NEW)
+            time.sleep(TICK)
+        for run in self._runs.values():
+            if run is not None:
+                with closing(run):
+                    run.finish()
+                    self._say(run.tally.told())
+
+    def _begun(self, path: Path, format_: Format) -> Import | None:
+        if path in self._runs:
+            return self._runs[path]
+        try:
+            run = Import(self._client, path, format_.open(path, self._options), self._labels)
+        except Unreadable as error:
+            self._runs[path] = None
+            self.failed = True
+            self._say(str(error))
+            return None
+        run.begin(self._from_step)
+        self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
+        self._runs[path] = run
+        return run
+
+    def _advance(self, path: Path, run: Import, *, final: bool) -> None:
+        try:
+            run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
+        except (Stopped, Unreadable) as error:
+            self._runs[path] = None
+            self.failed = self.failed or isinstance(error, Unreadable)
+            self._say(f"{run.tally.told()}; {error}")
+            run.close()

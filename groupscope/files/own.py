@@ -66,10 +66,7 @@ class _OwnRun:
         for at, line in self._lines.new(final=final):
             try:
                 step, groups, metrics = _read(line)
-                if step < newest:
-                    raise ValueError(
-                        f"step {step} comes after step {newest}; write each step whole before the next one"
-                    )
+                _require_order(step, newest)
             except (ValueError, TypeError, AttributeError) as error:
                 said = str(error) if error is line else f"{self._lines.path.name}, line {at}: {error}"
                 piece = Step(piece.step, piece.groups, piece.metrics, [*piece.unreadable, said])
@@ -86,6 +83,11 @@ class _OwnRun:
             before = self._lines.place
         if newest >= start and (piece.groups or piece.metrics or piece.unreadable):
             yield piece
+
+
+def _require_order(step: int, newest: int) -> None:
+    if step < newest:
+        raise ValueError(f"step {step} comes after step {newest}; write each step whole before the next one")
 
 
 def _read(line: Any) -> tuple[int, list[Group], dict[str, float | None]]:
@@ -119,7 +121,7 @@ def _group(line: Mapping[str, Any]) -> Group:
 
 def _completion(one: Mapping[str, Any]) -> Completion:
     turns = [Turn(**{name: turn[name] for name in turn.keys() & TURN}) for turn in one.get("turns") or ()]
-    finish = one.get("finish_reason") or "stop"
+    finish: Any = one.get("finish_reason") or "stop"
     if finish not in ("stop", "length"):
         raise ValueError(f"finish_reason is {finish!r}, and stop or length is expected")
     return Completion(

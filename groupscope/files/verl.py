@@ -39,8 +39,9 @@ class VerlFormat:
     made_by = "verl's rollout_data_dir, validation_data_dir and file logger"
 
     def recognises(self, path: Path) -> bool:
-        """By the first line of a file in it."""
-        return bool(_Places(path).found)
+        """By the first line of a file in it; not if there are several of a kind, as of several trainings."""
+        places = _Places(path)
+        return bool(places.found) and places.doubled is None
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Raises Unreadable where there are several trainings."""
@@ -57,7 +58,11 @@ class _Places:
         self.rollouts = [folder for folder in of_steps if folder not in self.validations]
         files = [path] if path.is_file() else [file for folder in folders for file in _inside(folder, folders=False)]
         self.metrics = [file for file in files if file.suffix == ".jsonl" and _is_metrics(file)]
-        self.found = [*self.rollouts, *self.validations, *self.metrics]
+        kinds = {"rollouts": self.rollouts, "validations": self.validations, "metrics": self.metrics}
+        self.found = [one for found in kinds.values() for one in found]
+        self.doubled = next(
+            (f"{what} ({found[0].name}, {found[1].name})" for what, found in kinds.items() if len(found) > 1), None
+        )
 
 
 def _inside(folder: Path, *, folders: bool) -> list[Path]:
@@ -100,16 +105,15 @@ class _VerlRun:
         row = next((_first_row(folder) for folder in (*places.rollouts, *places.validations)), {})
         self._extras = [name for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)]
         config = _config(path)
-        functions = [{"name": "score", "weight": 1.0}, *({"name": name, "weight": 0.0} for name in self._extras)]
+        functions: list[Json] = [{"name": "score", "weight": 1.0}]
+        functions += [{"name": name, "weight": 0.0} for name in self._extras]
         known = _in_our_terms(config) | {"rewards": {"functions": functions if row else []}}
         self.about = About("verl", f"verl, {path.resolve().name}", config=config, known=known)
 
     def _find(self) -> _Places:
         places = _Places(self._path)
-        for what, found in vars(places).items():
-            if what != "found" and len(found) > 1:
-                names = ", ".join(one.name for one in found[:3])
-                raise Unreadable(f"{self._path} has the {what} of several trainings ({names}): name the folder of one")
+        if places.doubled is not None:
+            raise Unreadable(f"{self._path} has the {places.doubled} of several trainings: name the folder of one")
         self._rollouts = places.rollouts[0] if places.rollouts else None
         self._validations = places.validations[0] if places.validations else None
         if places.metrics and self._metrics is None:
