@@ -66,6 +66,32 @@ def up(
 
 
 @app.command()
+def view(
+    path: Annotated[Path, typer.Argument(help="The folder, or file, into which another trainer writes.", exists=True)],
+    port: Annotated[
+        int | None, typer.Option(help="The dashboard's port; 8501 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    backend_port: Annotated[
+        int | None, typer.Option(help="The backend's port; 8000 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="The data directory; by default one for this folder, in ~/.local/share/groupscope/view."),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the dashboard.")] = True,
+) -> None:
+    """Show the runs in a folder of another trainer, and follow them: backend and dashboard, without a worker."""
+    _require("backend", "uvicorn")
+    _require("dashboard", "streamlit")
+    from backend.settings import Settings
+    from backend.up import Up, free_port, run, view_home
+
+    with _plain_errors():
+        _export(home=home or view_home(path), backend_port=backend_port or free_port(8000))
+        run(Up(load(Settings), port or free_port(8501), browser, quickstart=False, viewed=path.resolve()), typer.echo)
+
+
+@app.command()
 def backend(
     host: Annotated[str | None, typer.Option(help="The address to listen on (GROUPSCOPE_BACKEND_HOST).")] = None,
     port: Annotated[int | None, typer.Option(help="The port (GROUPSCOPE_BACKEND_PORT).", min=1, max=65_535)] = None,

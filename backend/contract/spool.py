@@ -178,12 +178,12 @@ class Spool:
             self.trouble = Damaged(f"a record of {self.path} is not what was written there")
             log.error("%s", self.trouble)
             return False
-        wait, mistakes = 0.1, 0
+        wait, mistakes, said = 0.1, 0, logging.WARNING  # what goes on for an hour is said once
         while True:
             try:
                 answer = self._send(*message)
             except Unreachable as error:
-                log.warning("the backend does not answer, trying again: %s", error)
+                log.log(said, "the backend does not answer, trying again: %s", error)
             except ApiError as error:
                 if error.code == "lease_lost":
                     self._on_lost()
@@ -193,14 +193,14 @@ class Spool:
                     self.trouble = Refused(f"{error.code}: {error.message}")
                     log.warning("the backend refused a message: %s", self.trouble)
                     return False
-                log.warning("the backend is in trouble, trying again: %s", error.message)
+                log.log(said, "the backend is in trouble, trying again: %s", error.message)
             else:
                 self._on_taken(message[1], answer)
                 return True
             with self._changed:
                 if self._changed.wait_for(lambda: self._closing, wait * random.uniform(0.5, 1.5)):
                     return False
-            wait = min(_LONGEST_WAIT, wait * 2)
+            wait, said = min(_LONGEST_WAIT, wait * 2), logging.DEBUG
 
 
 def may_pass(error: ApiError) -> bool:

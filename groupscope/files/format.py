@@ -127,7 +127,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not text in UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} at column {error.colno}"
+        return f"not JSON: {error.msg} at character {error.pos + 1}"
     return "not JSON that can be read"
 
 
@@ -188,13 +188,13 @@ class MetricLines:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
-    """Those of the values that are numbers; of nested ones by the names on their way, joined by slashes."""
+    """Those of the values that are numbers, or null; of nested ones by the names on their way, joined by slashes."""
     found: dict[str, float | None] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             found |= {f"{name}/{inner}": each for inner, each in numbers(value).items()}
-        elif isinstance(value, int | float):  # a truth is 0 or 1
-            found[str(name)] = float(value) if math.isfinite(value) else None
+        elif value is None or isinstance(value, int | float):  # a truth is 0 or 1
+            found[str(name)] = number(value)
     return found
 
 

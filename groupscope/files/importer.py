@@ -1,10 +1,11 @@
 """Records what a format reads as a run, again and again without doubling: `groupscope import`.
 
-The run's key is made of the path, so a second import finds the run of the first. Each step's reports have numbers made of the
+The run's key is made of the machine and the path, so a second import finds the run of the first. Each step's reports have numbers made of the
 step's, so the same step sent again is the same message, and the newest one is sent again each time. Should it have grown since, or
 the run have ended, the next attempt of the run takes it up from there.
 """
 
+import fcntl
 import os
 import socket
 import time
@@ -39,23 +40,23 @@ AHEAD = 2  # reports that wait while one is sent
 
 @dataclass
 class Tally:
-    """What an import brought this time."""
+    """What an import brought that was not recorded before, and the lines that it could not read."""
 
     run_id: int = 0
     steps: int = 0
     groups: int = 0
     completions: int = 0
-    unreadable: int = 0
-    examples: list[str] = field(default_factory=list)  # the first of these lines
+    unreadable: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
+    """By step how many lines, and the first of them."""
 
     def told(self) -> str:
         """In a sentence, with the lines that could not be read."""
         new = f"{_counted(self.steps, 'step')}, {_counted(self.groups, 'group')}, {_counted(self.completions, 'completion')}"
-        said = [f"run {self.run_id}: {new if self.steps else 'nothing new'}"]
-        if self.unreadable:
-            said[0] += f"; {_counted(self.unreadable, 'line')} could not be read:"
-            said += [f"  {line}" for line in self.examples]
-            said += ["  …"] if self.unreadable > len(self.examples) else []
+        said = [f"run {self.run_id}: {new if self.steps or self.groups else 'nothing new'}"]
+        if count := sum(count for count, _ in self.unreadable.values()):
+            said[0] += f"; {_counted(count, 'line')} could not be read:"
+            first = [line for _, lines in self.unreadable.values() for line in lines][:SHOWN_LINES]
+            said += [*(f"  {line}" for line in first), *(["  …"] if count > len(first) else [])]
         return "\n".join(said)
 
 
@@ -75,7 +76,7 @@ class Stopped(Exception):
     """Somebody stopped the record on the run's page."""
 
     def __init__(self) -> None:
-        super().__init__("it was stopped on its page")
+        super().__init__("somebody stopped it on its page")
 
 
 class _Outdated(Exception):
@@ -143,6 +144,7 @@ class Import:
             tags=list(labels.tags),
         )
         self.tally = Tally()
+        self._held: int | None = None
         self._attempt = 0
         self._next = 0  # the first step that is not known to be whole
         self._sent_groups = self._sent_parts = 0  # of this step
@@ -154,12 +156,15 @@ class Import:
         self._sending: deque[Future[None]] = deque()
 
     def _key(self, attempt: int) -> str:
-        return sha256(f"{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[:32]
+        return sha256(f"{socket.gethostname()}\n{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[
+            :32
+        ]
 
     # ---- the run
 
     def begin(self, from_step: int | None = None) -> None:
         """The run of this path, and the step from which it goes on: the newest that is recorded, or `from_step`, which is recorded anew."""
+        self._lock()
         run_id = self.tally.run_id = self._client.record(self._recording).run_id
         run = self._client.run(run_id)
         self._attempt = run.attempt
@@ -172,11 +177,23 @@ class Import:
                 self._record(run.attempt)
             self._next = max(0, run.progress.step - 1)
 
+    def _lock(self) -> None:
+        """Hold the path itself, as long as this process imports it; on a disk without locks nobody is kept away."""
+        self._held = os.open(self._path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unreadable(
+                f"{self._path} is being imported by another process: leave it to that one, or end it"
+            ) from None
+        except OSError:
+            pass
+
     def _take_up(self, step: int) -> None:
         """The next attempt, which replaces what is recorded from this step on."""
         self._record(self._attempt + 1)
         self._client.start(self.tally.run_id, self._start(step))
-        self._next, self._sent_groups, self._sent_parts = step, 0, 0
+        self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
@@ -211,6 +228,9 @@ class Import:
     def close(self) -> None:
         """Forget what waits to be sent."""
         self._sender.shutdown(wait=True, cancel_futures=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     # ---- its steps
 
@@ -264,9 +284,8 @@ class Import:
         if groups or of_training or report.logs:
             for part in in_parts(report):
                 self._send(part)
-        self.tally.steps += 1
-        self.tally.unreadable += len(gathered.unreadable) + len(gathered.left_out)
-        self.tally.examples = [*self.tally.examples, *gathered.unreadable, *gathered.left_out][:SHOWN_LINES]
+        if wrong := [*gathered.unreadable, *gathered.left_out]:
+            self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
         self._sent_groups = self._sent_parts = 0
 
@@ -307,8 +326,6 @@ class Import:
                 tokens[index] = checked
             except (ValueError, TypeError, AttributeError) as error:
                 gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
-        self.tally.groups += len(groups)
-        self.tally.completions += sum(len(one.completions) for one in groups)
         try:
             return groups, trace_of(tokens)
         except p.TraceTooLarge as error:
@@ -328,11 +345,15 @@ class Import:
 
     def _deliver(self, report: p.Report) -> None:
         try:
-            self._client.report(self.tally.run_id, report)
+            answer = self._client.report(self.tally.run_id, report)
         except ApiError as error:
             if error.code in ("lease_lost", "report_conflict"):
                 raise _Outdated(report.seq // REPORTS_A_STEP) from error
             raise
+        if not answer.duplicate:
+            self.tally.steps += report.trained_step is not None
+            self.tally.groups += len(report.groups)
+            self.tally.completions += sum(len(one.completions) for one in report.groups)
 
     def _drain(self, most: int) -> None:
         """Wait until at most so many reports are on their way. Raises what went wrong with one."""
@@ -391,10 +412,10 @@ class Imports:
 
     def follow(self, until: Callable[[], bool]) -> None:
         """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
-        looked, said = -LOOK_FOR_NEW, False
+        looked, said = 0.0, False
         while not until():
             try:
-                if time.monotonic() - looked >= LOOK_FOR_NEW:
+                if not self._runs or time.monotonic() - looked >= LOOK_FOR_NEW:
                     looked = time.monotonic()
                     for path, format_ in find(self._path, self._only):
                         self._begun(path, format_)
@@ -404,7 +425,6 @@ class Imports:
                 for path, run in self._runs.items():
                     if run is not None:
                         self._advance(path, run, final=False)
-                        run.beat()
             except Unreachable as error:
                 self._say(f"{error}; trying again")
                 time.sleep(LOOK_FOR_NEW)
@@ -420,12 +440,12 @@ class Imports:
             return self._runs[path]
         try:
             run = Import(self._client, path, format_.open(path, self._options), self._labels)
+            run.begin(self._from_step)
         except Unreadable as error:
             self._runs[path] = None
             self.failed = True
             self._say(str(error))
             return None
-        run.begin(self._from_step)
         self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
         self._runs[path] = run
         return run
@@ -433,8 +453,9 @@ class Imports:
     def _advance(self, path: Path, run: Import, *, final: bool) -> None:
         try:
             run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
-        except (Stopped, Unreadable) as error:
+            run.beat()
+        except (Stopped, Unreadable, ApiError) as error:
             self._runs[path] = None
-            self.failed = self.failed or isinstance(error, Unreadable)
-            self._say(f"{run.tally.told()}; {error}")
+            self.failed = self.failed or not isinstance(error, Stopped)
+            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {error}")
             run.close()

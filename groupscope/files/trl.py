@@ -194,11 +194,18 @@ class _TrlRun:
         known = [self._weights[name] * value for name, value in rewards.items() if value is not None and self._weights]
         return Completion(
             text=said if isinstance(said, str) else "",
-            turns=() if isinstance(said, str) else turns_of(said or ()),
+            turns=() if isinstance(said, str) else turns_of([_given(message) for message in said or ()]),
             reward=math.fsum(known) if known else None,
             advantage=number(row[AFTER]),
             rewards=rewards,
         )
+
+
+def _given(value: Any) -> Any:
+    """Without the fields that Parquet adds to a message because others have them."""
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return {name: _given(one) for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 def _text(said: Any) -> str:

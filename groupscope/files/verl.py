@@ -39,9 +39,9 @@ class VerlFormat:
     made_by = "verl's rollout_data_dir, validation_data_dir and file logger"
 
     def recognises(self, path: Path) -> bool:
-        """By the first line of a file in it; not if there are several of a kind, as of several trainings."""
+        """By the first line of a file in it; not if there are several of a kind, or others below: then these are several trainings."""
         places = _Places(path)
-        return bool(places.found) and places.doubled is None
+        return bool(places.found) and places.doubled is None and not any(_Places(one).found for one in places.others)
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Raises Unreadable where there are several trainings."""
@@ -56,7 +56,8 @@ class _Places:
         of_steps = [folder for folder in folders if _first_row(folder)]
         self.validations = [folder for folder in of_steps if _is_validation(folder)]
         self.rollouts = [folder for folder in of_steps if folder not in self.validations]
-        files = [path] if path.is_file() else [file for folder in folders for file in _inside(folder, folders=False)]
+        files = [path] if path.is_file() else _inside(path, folders=False)
+        self.others = [folder for folder in folders if folder != path and folder not in of_steps]
         self.metrics = [file for file in files if file.suffix == ".jsonl" and _is_metrics(file)]
         kinds = {"rollouts": self.rollouts, "validations": self.validations, "metrics": self.metrics}
         self.found = [one for found in kinds.values() for one in found]
