@@ -34,7 +34,7 @@ BOUND_BYTES = 700 * 2**20
 PROMPTS, SIZE, TOKENS = 64, 8, 60
 STEPS = {"verl": 1000, "own": 20}
 TRIAL = {"verl": 2, "own": 2}
-EVERY = 50  # prompts come again after so many steps
+EVERY = 50  # prompts come again after this number of steps
 
 
 def text(random: Random, words: list[str]) -> str:
@@ -43,7 +43,7 @@ def text(random: Random, words: list[str]) -> str:
 
 
 def write_verl(folder: Path, steps: int) -> None:
-    """What verl's V1 trainer leaves of so many steps, with its metrics."""
+    """What verl's V1 trainer leaves of a training, with its metrics."""
     random = Random(0)
     words = [f"word{number}" for number in range(5000)]
     (folder / "rollouts").mkdir(parents=True)
@@ -190,7 +190,7 @@ def main() -> None:
     """Parse, make, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--trial", action="store_true", help="few steps; its figures mean nothing")
-    parser.add_argument("--steps", type=int, help="so many steps of verl's alone")
+    parser.add_argument("--steps", type=int, help="this number of verl's steps alone")
     arguments = parser.parse_args()
     began = time.monotonic()
     wanted = {"verl": arguments.steps} if arguments.steps else TRIAL if arguments.trial else STEPS

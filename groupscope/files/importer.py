@@ -356,7 +356,7 @@ class Import:
             self.tally.completions += sum(len(one.completions) for one in report.groups)
 
     def _drain(self, most: int) -> None:
-        """Wait until at most so many reports are on their way. Raises what went wrong with one."""
+        """Wait until at most this number of reports are on their way. Raises what went wrong with one."""
         while len(self._sending) > most:
             self._sending.popleft().result()
 

@@ -153,7 +153,7 @@ class _VerlRun:
         return Step(step, groups, trained | self._split(step)[1], wrong, open=waits)
 
     def _split(self, logged: int) -> tuple[dict[str, float | None], dict[str, float | None]]:
-        """The metrics that verl logged after so many updates, of the training and of the validation."""
+        """The metrics that verl logged after this number of updates, of the training and of the validation."""
         values = self._metrics.of(logged) if self._metrics is not None else {}
         evaluated = {f"eval/{name}": value for name, value in values.items() if name.startswith(("val-", "val/"))}
         return {name: value for name, value in values.items() if f"eval/{name}" not in evaluated}, evaluated
