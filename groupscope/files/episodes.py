@@ -18,7 +18,6 @@ from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
     About,
-    Lines,
     MetricLines,
     Options,
     Run,
@@ -27,6 +26,7 @@ from groupscope.files.format import (
     first_object,
     number,
 )
+from groupscope.files.grouped import NOT_SUCH, GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
@@ -113,6 +113,7 @@ def _about(trainer: str, name: str, trace: Mapping[str, Any], config: Mapping[st
     functions: list[Json] = [
         {"name": reward, "weight": number(one.get("weight", 1.0)) or 0.0} for reward, one in rewards.items()
     ]
+    functions += [{"name": metric, "weight": 0.0} for metric in trace.get("metrics") or {} if metric not in rewards]
     agent = (trace.get("agent") or {}).get("config") or {}
     model = agent.get("model") if isinstance(agent, Mapping) else None
     known: dict[str, Json] = {
@@ -133,7 +134,7 @@ class _Evaluation:
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """All of them stay open: a group's next episode may stand in the last line."""
-        episodes = _Episodes(self._file, self._file.name, final=final)
+        episodes = _Episodes(self._file, final=final)
         for step in episodes.steps:
             if step >= start:
                 for groups in episodes.groups(step):
@@ -170,7 +171,7 @@ class _Training:
             file = trained if trained.is_file() else everything
             waits |= file is everything and file.is_file()
             if file is trained or final:
-                episodes = _Episodes(file, f"{kind}/{file.parent.name}/{TRACES}", final=final)
+                episodes = _Episodes(file, final=final)
                 for groups in episodes.groups(None):
                     yield Step(step, groups, open=waits)
                 yield Step(step, unreadable=episodes.wrong, open=waits)
@@ -205,47 +206,31 @@ class _Rollout:
 
 
 class _Episodes:
-    """The episodes of a file, by the place of their lines: so large a file is read twice, and only one group of it is in the memory."""
+    """The episodes of a file, by the step and the group of each."""
 
-    def __init__(self, file: Path, shown: str, *, final: bool) -> None:
-        self._lines, self._final, self._shown = Lines(file), final, shown
-        self.wrong: list[str] = []
-        self._places: dict[int, dict[str, list[tuple[int, int]]]] = {}  # by step and group
-        before = self._lines.place
-        for at, line in self._lines.new(final=final):
-            place, before = before, self._lines.place
-            try:
-                if isinstance(line, ValueError):
-                    raise line
-                _check(line)
-                step = int(_work(line).get("step") or 0)
-                self._places.setdefault(step, {}).setdefault(_group_of(line), []).append(place)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                self._say(at, error)
-        self.steps = sorted(self._places)
+    def __init__(self, file: Path, *, final: bool) -> None:
+        self._lines = GroupedLines(file, _step_and_group, called="episode of verifiers 0.4", final=final)
+        self.steps = sorted({step for step, _ in self._lines.keys})
+        self.wrong = self._lines.wrong
 
     def groups(self, step: int | None) -> Iterator[list[Group]]:
-        """Those of a step, or of all, a few at a time."""
-        chosen = [places for of, by_group in self._places.items() if step in (None, of) for places in by_group.values()]
-        for places in chosen:
+        """Those of a step, or of all, a few at a time: one for each agent that is trained."""
+        for key in self._lines.keys:
+            if step not in (None, key[0]):
+                continue
             agents: dict[str, list[_Rollout]] = {}
-            for place in places:
-                self._lines.place = place
-                at, line = next(self._lines.new(final=self._final))
+            for at, line in self._lines.of(key):
                 try:
                     for one in _rollouts(line):
                         agents.setdefault(one.agent, []).append(one)
-                except (AttributeError, LookupError, TypeError, ValueError) as error:
-                    self._say(at, error)
+                except NOT_SUCH as error:
+                    self._lines.say(at, error)
             yield [_group(rollouts) for rollouts in agents.values()]
 
-    def _say(self, at: int, error: Exception) -> None:
-        if type(error) is not ValueError:
-            self.wrong.append(
-                f"{self._shown}, line {at}: no episode of verifiers 0.4 ({type(error).__name__}: {error})"
-            )
-        else:
-            self.wrong.append(str(error) if str(error).startswith(TRACES) else f"{self._shown}, line {at}: {error}")
+
+def _step_and_group(line: Any) -> tuple[int, str]:
+    _check(line)
+    return int(_work(line).get("step") or 0), _group_of(line)
 
 
 def _check(line: Any) -> None:
@@ -311,7 +296,7 @@ def _prompt(trace: Mapping[str, Any]) -> str:
 
 def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Completion:
     nodes, first = trace["nodes"], _first_sampled(trace["nodes"])
-    rewards = trace.get("rewards") or {}
+    rewards, measured = trace.get("rewards") or {}, trace.get("metrics") or {}
     weighed = [one["score"] * one.get("weight", 1.0) for one in rewards.values() if one is not None]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
     cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
@@ -319,7 +304,8 @@ def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Complet
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
         reward=math.fsum(weighed) if weighed else None,
         advantage=_advantage(nodes),
-        rewards={name: None if one is None else number(one["score"]) for name, one in rewards.items()},
+        rewards={name: number(value) for name, value in measured.items()}
+        | {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
         tokens=_tokens(nodes[first:]),
         token_count=sum((call.get("usage") or {}).get("completion_tokens") or 0 for call in calls),
         finish_reason="length" if cut else "stop",
