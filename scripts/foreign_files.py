@@ -67,7 +67,9 @@ def verl(folder: Path, sources: Path) -> dict[str, Any]:
             for rollout in range(4)
         ]
 
-    def write(writer: Callable[..., None], of: list[dict[str, Any]], where: str, step: int, extras: dict[str, Any]) -> None:
+    def write(
+        writer: Callable[..., None], of: list[dict[str, Any]], where: str, step: int, extras: dict[str, Any]
+    ) -> None:
         columns = {name: [row[name] for row in of] for name in ("input", "output", "gts", "score")}
         writer(*columns.values(), extras, str(folder / where), step)
 
@@ -85,11 +87,15 @@ def verl(folder: Path, sources: Path) -> dict[str, Any]:
     for step in (0, 2, 3):
         made = rows(step, evaluated=True)
         expected["validations"][step] = made
-        write(v1, made, "v1/checks", step, {"reward": [row["score"] for row in made], "uid": [row["uid"] for row in made]})
+        write(
+            v1, made, "v1/checks", step, {"reward": [row["score"] for row in made], "uid": [row["uid"] for row in made]}
+        )
     os.environ["VERL_FILE_LOGGER_PATH"] = str(folder / "v1" / "log.jsonl")
     file = logger("project", "experiment")
     for step in range(4):
-        data: dict[str, Any] = {} if step == 0 else {"actor/pg_loss": np.float32(-0.5 * step), "critic/score/mean": step / 2}
+        data: dict[str, Any] = (
+            {} if step == 0 else {"actor/pg_loss": np.float32(-0.5 * step), "critic/score/mean": step / 2}
+        )
         data |= {"actor/grad_norm": math.nan} if step == 2 else {}
         data |= {"val-core/arithmetic/reward/mean@4": 0.25 * step} if step in expected["validations"] else {}
         expected["metrics"][step] = {name: float(value) for name, value in data.items()}

@@ -6,6 +6,7 @@ from typing import Any
 
 from serving import Backend
 
+from backend.contract.client import Client
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from groupscope.files.format import Format, Options
@@ -14,13 +15,13 @@ from groupscope.files.importer import Imports, Labels
 FOREIGN = Path(__file__).parent / "scripts" / "foreign"
 
 
-def imports(backend: Backend, path: Path, said: list[str], **options: Any) -> Imports:
+def imports(client: Client, path: Path, said: list[str], **options: Any) -> Imports:
     """The import of a path, whose lines are put into `said`."""
     only: Format | None = options.pop("only", None)
     from_step: int | None = options.pop("from_step", None)
     labels = Labels(options.pop("name", None), options.pop("tags", ()))
     return Imports(
-        backend.client,
+        client,
         path,
         options=Options(**options),
         labels=labels,
@@ -33,7 +34,7 @@ def imports(backend: Backend, path: Path, said: list[str], **options: Any) -> Im
 def imported(backend: Backend, path: Path, **options: Any) -> tuple[Run, list[str]]:
     """The newest recorded run after an import of a path, and what was said."""
     said: list[str] = []
-    imports(backend, path, said, **options).once()
+    imports(backend.client, path, said, **options).once()
     return backend.client.runs(kind="recorded").items[0], said
 
 

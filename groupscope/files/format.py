@@ -66,7 +66,8 @@ class Run(Protocol):
 
         A step that is too large for the memory comes in pieces: one Step after the other with the same number, each with further groups.
         The order of a step's groups is the same at every call, and new ones come last. A torn last line is left for a later call, unless
-        this one is `final`: then it is unreadable (`Lines` does both). Raises Unreadable.
+        this one is `final`: then it is unreadable (`Lines` does both). Before them may come steps below `start` whose metrics are known
+        only now, with nothing else. Raises Unreadable.
         """
         ...
 

@@ -6,6 +6,7 @@ the run have ended, the next attempt of the run takes it up from there.
 """
 
 import fcntl
+import math
 import os
 import socket
 import time
@@ -14,9 +15,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from statistics import fmean, pstdev
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable
@@ -24,9 +28,12 @@ from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.report_parts import in_parts
 from groupscope.files.catalog import find, nothing_at
-from groupscope.files.format import Format, Options, Run, Step, Unreadable
+from groupscope.files.format import Format, Options, Run, Step, Unreadable, number
 from groupscope.recording import LONGEST_NAME, Group, group_report
 from groupscope.tokens import Tokens, trace_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
 PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
@@ -35,6 +42,9 @@ SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
 TICK = 0.3  # seconds between two looks at files that are followed
 LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
 BEAT = 5.0  # seconds between two words to the backend
+PATIENCE = 120.0  # seconds for a backend that does not answer, unless files are followed
+MOST_ATTEMPTS = 3  # that one look at the files may take
+OF_REWARDS = ("reward", "reward_std", "frac_reward_zero_std")  # metrics that are made of the groups' rewards
 AHEAD = 2  # reports that wait while one is sent
 
 
@@ -80,9 +90,9 @@ class Stopped(Exception):
 
 
 class _Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next one takes it up."""
+    """The attempt has ended, or has this step in another form: the next one takes it up. None: it has no step that is to be sent again."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int | None) -> None:
         self.step = step
 
 
@@ -100,6 +110,7 @@ class _Gathered:
     left_out: list[str] = field(default_factory=list)  # groups that no report can have, and why
     seconds: float | None = None
     open: bool = False
+    totals: list[list[float]] = field(default_factory=list)  # of each group that was trained on, those that it has
 
     @property
     def mark(self) -> tuple[int, ...]:
@@ -118,6 +129,17 @@ class _Gathered:
                 self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
             self.groups += 1
             self.completions += len(group.completions)
+            if not group.evaluated:
+                self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
+
+    def of_rewards(self) -> dict[str, float | None]:
+        """What the groups' rewards say of the step, under TRL's names; nothing if no total is known."""
+        known = [value for totals in self.totals for value in totals]
+        several = [totals for totals in self.totals if len(totals) > 1]
+        if not known or not several:
+            return {}
+        dead = sum(len(set(totals)) == 1 for totals in several) / len(several)
+        return dict(zip(OF_REWARDS, (fmean(known), pstdev(known), dead), strict=True))
 
 
 class Import:
@@ -126,8 +148,19 @@ class Import:
     `begin` finds or makes the run; `advance` sends what is new, as often as one likes; `finish` ends the run.
     """
 
-    def __init__(self, client: Client, path: Path, files: Run, labels: Labels) -> None:
+    def __init__(
+        self,
+        client: Client,
+        path: Path,
+        files: Run,
+        labels: Labels,
+        say: Callable[[str], None],
+        patience: float,
+        over: Callable[[], bool],
+    ) -> None:
+        """A backend that does not answer is waited for, `patience` seconds at most, and until it is `over`."""
         self._client, self._files = client, files
+        self._say, self._patience, self._over = say, patience, over
         about = files.about
         known: dict[str, Any] = {"theirs": dict(about.config), **about.known}
         trainer = Trainer(name=about.trainer, version=about.version)
@@ -151,6 +184,8 @@ class Import:
         self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
+        self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
+        self._late: dict[int, Step] = {}  # what came of earlier steps
         self._heard = 0.0
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="groupscope-import")
         self._sending: deque[Future[None]] = deque()
@@ -166,12 +201,12 @@ class Import:
         """The run of this path, and the step from which it goes on: the newest that is recorded, or `from_step`, which is recorded anew."""
         self._lock()
         run_id = self.tally.run_id = self._client.record(self._recording).run_id
-        run = self._client.run(run_id)
+        run = self._ask(self._client.run, run_id)
         self._attempt = run.attempt
         if from_step is not None:
             self._take_up(from_step)
         elif run.attempt == 1 and not run.progress.step:
-            self._client.start(run_id, self._start(0)) if run.status == "running" else self._take_up(0)
+            self._ask(self._client.start, run_id, self._start(0)) if run.status == "running" else self._take_up(0)
         else:
             if run.attempt > 1:
                 self._record(run.attempt)
@@ -192,12 +227,13 @@ class Import:
     def _take_up(self, step: int) -> None:
         """The next attempt, which replaces what is recorded from this step on."""
         self._record(self._attempt + 1)
-        self._client.start(self.tally.run_id, self._start(step))
+        self._ask(self._client.start, self.tally.run_id, self._start(step))
         self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
+        self._measured.clear()
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
-        self._attempt = self._client.record(asked).attempt
+        self._attempt = self._ask(self._client.record, asked).attempt
 
     def _start(self, step: int) -> p.Start:
         return p.Start(attempt=self._attempt, from_step=step, device="")
@@ -205,7 +241,7 @@ class Import:
     def finish(self, outcome: Literal["finished", "stopped"] = "finished") -> None:
         """The files have no more, for now."""
         try:
-            self._client.finish(self.tally.run_id, p.Finish(attempt=self._attempt, outcome=outcome))
+            self._ask(self._client.finish, self.tally.run_id, p.Finish(attempt=self._attempt, outcome=outcome))
         except ApiError as error:
             if error.code != "lease_lost":  # nothing was new: the run had ended before
                 raise
@@ -217,13 +253,26 @@ class Import:
         self._heard = time.monotonic()
         try:
             reply = self._client.heartbeat(self.tally.run_id, p.Heartbeat(attempt=self._attempt, worker=self._worker))
-        except ApiError as error:
-            if error.code != "lease_lost":
-                raise
-            return
+        except (ApiError, Unreachable):
+            return  # the next report says what is the matter
         if reply.requested == "stop":
             self.finish("stopped")
             raise Stopped
+
+    def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the backend answers; one that is away or in trouble is asked again for a while."""
+        began, wait = time.monotonic(), 0.1
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except (Unreachable, ApiError) as error:
+                passes = isinstance(error, Unreachable) or error.status >= 500 or error.status in (408, 429)
+                if not passes or self._over() or time.monotonic() - began > self._patience:
+                    raise
+                if wait == 0.1:
+                    self._say(f"{error}; trying again")
+            time.sleep(wait)
+            wait = min(2 * wait, 2.0)
 
     def close(self) -> None:
         """Forget what waits to be sent."""
@@ -236,19 +285,29 @@ class Import:
 
     def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
         """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
-        while True:
+        start = self._next
+        for attempt in count(1):
             try:
                 self._look(final, on_progress)
                 self._drain(0)
             except _Outdated as outdated:
-                self._give_up_sending()
-                self._take_up(outdated.step)
+                lost = [outdated.step, *self._give_up_sending()]
+                if attempt > MOST_ATTEMPTS and isinstance(outdated.__cause__, ApiError):
+                    raise outdated.__cause__ from None
+                self._take_up(min([one for one in lost if one is not None], default=start))
             else:
+                self._late.clear()
                 return
 
     def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
         newest: _Gathered | None = None
+        for late in self._late.values():
+            self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
+            if piece.step < self._next:
+                self._late[piece.step] = piece
+                self._send_late(piece)
+                continue
             if newest is not None and piece.step != newest.step:
                 self._complete(newest)
                 on_progress(newest.step)
@@ -276,6 +335,7 @@ class Import:
         if of_evaluation:
             self._send(self._report(gathered, 0, metrics=of_evaluation))
         of_training = {name: value for name, value in gathered.metrics.items() if name not in of_evaluation}
+        of_training = of_training or gathered.of_rewards()
         groups, trace = self._reports(gathered)
         report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
         report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
@@ -304,6 +364,24 @@ class Import:
             parts += 1
         self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
         gathered.waiting, gathered.size = [], 0
+
+    def _send_late(self, piece: Step) -> None:
+        """Metrics that became known after their step was sent, those of its evaluation apart."""
+        for place, evaluated in ((1, False), (2, True)):
+            values = {name: one for name, one in piece.metrics.items() if name.startswith(p.EVALUATION) == evaluated}
+            name = next((one for one in values if one not in OF_REWARDS), None)
+            if name is None or piece.step in self._steps_with(name):
+                continue
+            self._steps_with(name).add(piece.step)
+            seq = (piece.step + 1) * REPORTS_A_STEP - place
+            self._send(p.Report(attempt=self._attempt, seq=seq, step=piece.step, metrics=values, late=True))
+
+    def _steps_with(self, name: str) -> set[int]:
+        """The steps of the run that have a metric."""
+        if name not in self._measured:
+            series = self._ask(partial(self._client.metrics, names=[name]), self.tally.run_id).series.get(name)
+            self._measured[name] = set(series.step if series is not None else ())
+        return self._measured[name]
 
     def _was_completed(self, gathered: _Gathered) -> bool:
         if self._completed[:1] != (gathered.step,):
@@ -345,10 +423,10 @@ class Import:
 
     def _deliver(self, report: p.Report) -> None:
         try:
-            answer = self._client.report(self.tally.run_id, report)
+            answer = self._ask(self._client.report, self.tally.run_id, report)
         except ApiError as error:
-            if error.code in ("lease_lost", "report_conflict"):
-                raise _Outdated(report.seq // REPORTS_A_STEP) from error
+            if error.code in ("lease_lost", "report_conflict", "conflict"):
+                raise _Outdated(None if report.late else report.seq // REPORTS_A_STEP) from error
             raise
         if not answer.duplicate:
             self.tally.steps += report.trained_step is not None
@@ -360,9 +438,10 @@ class Import:
         while len(self._sending) > most:
             self._sending.popleft().result()
 
-    def _give_up_sending(self) -> None:
-        while self._sending:
-            self._sending.popleft().exception()
+    def _give_up_sending(self) -> list[int | None]:
+        """Forget what is on its way; the steps that were refused."""
+        ended = [self._sending.popleft().exception() for _ in range(len(self._sending))]
+        return [error.step for error in ended if isinstance(error, _Outdated)]
 
 
 def _lines(gathered: _Gathered) -> list[p.LogLine]:
@@ -395,6 +474,7 @@ class Imports:
         self._client, self._path, self._options, self._labels = client, path, options, labels
         self._only, self._from_step, self._say, self._show = only, from_step, say, show
         self._runs: dict[Path, Import | None] = {}  # None: it cannot be imported, or was stopped
+        self._patience, self._over = PATIENCE, lambda: False
         self.failed = False
 
     def once(self) -> None:
@@ -412,6 +492,7 @@ class Imports:
 
     def follow(self, until: Callable[[], bool]) -> None:
         """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
+        self._patience, self._over = math.inf, until
         looked, said = 0.0, False
         while not until():
             try:
@@ -438,10 +519,16 @@ class Imports:
     def _begun(self, path: Path, format_: Format) -> Import | None:
         if path in self._runs:
             return self._runs[path]
+        run: Import | None = None
         try:
-            run = Import(self._client, path, format_.open(path, self._options), self._labels)
+            files = format_.open(path, self._options)
+            run = Import(self._client, path, files, self._labels, self._say, self._patience, self._over)
             run.begin(self._from_step)
-        except Unreadable as error:
+        except (Unreadable, ApiError, Unreachable) as error:
+            if run is not None:
+                run.close()
+            if not isinstance(error, Unreadable):
+                raise
             self._runs[path] = None
             self.failed = True
             self._say(str(error))

@@ -142,6 +142,7 @@ class _TrlRun:
         between = first[len(BEFORE) : first.index(AFTER)] if first else []
         logged = self._state.rewards
         self._rewards = [name for name in between if name in logged or (not logged and _is_number(files, name))]
+        self._told: set[int] = set()  # steps whose metrics were handed on
         weighed = len(self._rewards) == 1 or self._state.sums_up(self._rewards)
         self._weights = dict.fromkeys(self._rewards, 1.0) if weighed else {}
         known: dict[str, Json] = {
@@ -159,19 +160,25 @@ class _TrlRun:
         files = _files(self._path)
         evaluated = {done: file for done, file in files.items() if done in self._state.evaluated or done == 0}
         trained = {done: file for done, file in files.items() if done not in evaluated}
+        measured = {done - 1 for done in self._state.logged if done} | self._state.evaluated.keys()
+        for step in sorted(one for one in measured - self._told if one < start):
+            yield Step(step, metrics=self._metrics(step))
+        self._told |= measured
         after = {done - 1 for done in (*trained, *self._state.logged) if done}
         for step in sorted(one for one in {*after, *evaluated, *self._state.evaluated} if one >= start):
             groups, wrong = self._groups(trained.get(step + 1), evaluated=False)
             probes, wrong_too = self._groups(evaluated.get(step), evaluated=True)
-            metrics = self._state.logged.get(step + 1, {}) | self._state.evaluated.get(step, {})
             torn = not final and bool(wrong or wrong_too)  # the file is being written
             yield Step(
                 step,
                 [*groups, *probes],
-                metrics,
+                self._metrics(step),
                 [] if torn else [*wrong, *wrong_too],
                 open=torn or not (step + 1 in trained or step + 1 in self._state.logged),
             )
+
+    def _metrics(self, step: int) -> dict[str, float | None]:
+        return self._state.logged.get(step + 1, {}) | self._state.evaluated.get(step, {})
 
     def _groups(self, file: Path | None, *, evaluated: bool) -> tuple[list[Group], list[str]]:
         if file is None:

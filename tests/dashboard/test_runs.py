@@ -320,9 +320,7 @@ def test_the_header_counts_workers_and_waiting_runs(open_page: OpenPage, backend
     assert "1 worker, busy · 1 queued" in texts(open_page("runs"))
 
 
-def test_who_only_looks_at_runs_is_not_told_of_workers(
-    open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPSCOPE_VIEWING", "true")
     st.cache_data.clear()
     st.cache_resource.clear()

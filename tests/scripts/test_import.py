@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 from importing import groups_of, imported, imports
 from processes import wait_until
 from serving import TOKEN, Backend
 
 from backend.cli import app
+from backend.contract.client import ApiError, Client
 from backend.contract.records import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -172,9 +174,9 @@ def test_a_torn_last_line_is_read_once_it_is_whole(backend: Backend, file: Path)
 
 
 @contextmanager
-def following(backend: Backend, path: Path, said: list[str]) -> Iterator[None]:
+def following(client: Client, path: Path, said: list[str]) -> Iterator[None]:
     over = threading.Event()
-    thread = threading.Thread(target=imports(backend, path, said).follow, args=[over.is_set])
+    thread = threading.Thread(target=imports(client, path, said).follow, args=[over.is_set])
     thread.start()
     try:
         yield
@@ -186,7 +188,7 @@ def following(backend: Backend, path: Path, said: list[str]) -> Iterator[None]:
 def test_a_followed_file_shows_each_step_and_waits_for_a_torn_line(backend: Backend, tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "run.jsonl"
-    with following(backend, tmp_path, said):
+    with following(backend.client, tmp_path, said):
         wait_until(lambda: said, "it waits for a file")
         write(path, HEADER, group(0), metrics(0))
         wait_until(lambda: steps_of(backend) == 1, "the first step is there")
@@ -208,7 +210,7 @@ def test_who_stops_the_record_on_its_page_ends_the_import(
 ) -> None:
     monkeypatch.setattr("groupscope.files.importer.BEAT", 0.05)
     said: list[str] = []
-    with following(backend, file, said):
+    with following(backend.client, file, said):
         wait_until(lambda: steps_of(backend) == 3, "it is there")
         backend.client.command(recorded(backend).id, "stop")
         wait_until(lambda: recorded(backend).status == "stopped", "it has ended")
@@ -223,6 +225,42 @@ def test_an_import_waits_for_a_backend_that_is_away_only_if_it_follows(
         app(["import", str(file), "--backend", "http://127.0.0.1:1"])
     assert ended.value.code == 1
     assert "the backend at http://127.0.0.1:1 does not answer" in capsys.readouterr().err
+
+
+def test_a_backend_that_is_busy_is_asked_again(backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, refused = backend.client.report, []
+
+    def busy(run_id: int, message: Any) -> Any:
+        if len(refused) < 2:
+            refused.append(message)
+            raise ApiError(503, "busy", "The database is busy.")
+        return report(run_id, message)
+
+    monkeypatch.setattr(backend.client, "report", busy)
+    run, said = imported(backend, file)
+    assert (run.status, counts(backend, run), len(refused)) == ("finished", {0: 2, 1: 2, 2: 2}, 2)
+    assert "The database is busy.; trying again" in said
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_killed_while_files_grow_loses_and_doubles_nothing(tmp_path: Path, file: Path) -> None:
+    site = processes.Site(tmp_path / "site")
+    said: list[str] = []
+    try:
+        first = site.backend()
+        with following(site.client, file, said):
+            wait_until(lambda: site.client.runs().items and site.client.run(1).progress.step == 3, "it is there")
+            first.kill()
+            first.wait()
+            write(file, group(3), metrics(3))
+            wait_until(lambda: any("trying again" in line for line in said), "it is missed")
+            site.backend()
+            write(file, group(4), metrics(4))
+            wait_until(lambda: site.client.run(1).progress.step == 5, "the rest is there")
+        assert {one.step: sum(one.states.values()) for one in site.client.steps(1)} == {0: 2, 1: 2, 2: 2, 3: 1, 4: 1}
+        assert site.client.metrics(1).series["reward"].step == list(range(5))
+    finally:
+        site.close()
 
 
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -263,7 +301,7 @@ def test_a_run_that_was_deleted_ends_its_import_and_comes_anew_with_the_next(bac
     imported(backend, file)
     first = recorded(backend).id
     said: list[str] = []
-    with following(backend, file, said):
+    with following(backend.client, file, said):
         wait_until(lambda: said, "it has begun")
         backend.client.delete_run(first)
         write(file, group(3))
@@ -274,7 +312,7 @@ def test_a_run_that_was_deleted_ends_its_import_and_comes_anew_with_the_next(bac
 
 def test_two_processes_do_not_import_one_path(backend: Backend, file: Path) -> None:
     said: list[str] = []
-    with following(backend, file, said):
+    with following(backend.client, file, said):
         wait_until(lambda: steps_of(backend) == 3, "it is there")
         _, others = imported(backend, file)
         assert others == [f"{file} is being imported by another process: leave it to that one, or end it"]

@@ -209,3 +209,21 @@ def test_conversations_are_turns(backend: Backend, tmp_path: Path) -> None:
         ]
         assert one.text.endswith("It is 4.")
     assert [one.reward for one in group.completions] == [0.0, 1.0]
+
+
+def test_metrics_that_a_later_checkpoint_brings_find_their_steps(
+    backend: Backend, weighted: Trained, tmp_path: Path
+) -> None:
+    folder = copytree(weighted.folder, tmp_path / "out")
+    later = [path.rename(tmp_path / path.name) for path in folder.glob("checkpoint-*") if path.name != "checkpoint-2"]
+    run, _ = imported(backend, folder)
+    assert backend.client.metrics(run.id).series["loss"].step == [0, 1]
+    for path in later:
+        path.rename(folder / path.name)
+    for _ in range(2):
+        run, _ = imported(backend, folder)
+        logged = [line["loss"] for line in weighted.history if "reward" in line]
+        series = backend.client.metrics(run.id).series
+        assert (series["loss"].step, series["loss"].value) == (list(range(STEPS)), logged)
+        assert series["eval/reward"].step == list(EVALUATED)
+        assert (run.attempt, run.summary["loss"]) == (2, logged[-1])
