@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
     About,
+    Lines,
     MetricLines,
     Options,
     Run,
@@ -33,6 +34,7 @@ from groupscope.tokens import Tokens
 VERSION = 1  # of a trace
 TRACES = "traces.jsonl"
 CONFIG = "configs/resolved"
+MOST_FIRST = 64  # episodes that say which rewards there are, and how they are weighed
 STEP_FOLDER = re.compile(r"step_(\d+)")
 PER_TOKEN = {
     "sampling_logprob": "logprobs",
@@ -95,33 +97,35 @@ def _first_files(path: Path) -> list[Path]:
     return sorted(folders[min(folders)].glob(f"*/*/{TRACES}")) if folders else []
 
 
-def _first_trace(files: Sequence[Path]) -> dict[str, Any]:
-    """Of one of these files that has one. Raises Unreadable for another version's."""
-    for file in files:
-        for trace in first_object(file).get("traces") or []:
-            if trace.get("version", VERSION) != VERSION:
-                raise Unreadable(
-                    f"{file} has traces of version {trace['version']}, and this program reads version {VERSION}, which verifiers 0.4 "
-                    "writes: install a later release"
-                )
-            return dict(trace)
-    return {}
-
-
-def _about(trainer: str, name: str, trace: Mapping[str, Any], config: Mapping[str, Json]) -> About:
-    rewards = {reward: one for reward, one in (trace.get("rewards") or {}).items() if isinstance(one, Mapping)}
-    functions: list[Json] = [
-        {"name": reward, "weight": number(one.get("weight", 1.0)) or 0.0} for reward, one in rewards.items()
+def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Those of the first episodes of these files. Raises Unreadable for another version's."""
+    lines = (line for file in files for _, line in islice(Lines(file).new(), MOST_FIRST))
+    traces = [
+        trace for line in islice(lines, MOST_FIRST) if isinstance(line, dict) for trace in line.get("traces") or []
     ]
-    functions += [{"name": metric, "weight": 0.0} for metric in trace.get("metrics") or {} if metric not in rewards]
-    agent = (trace.get("agent") or {}).get("config") or {}
-    model = agent.get("model") if isinstance(agent, Mapping) else None
+    for version in {trace.get("version", VERSION) for trace in traces[:1]} - {VERSION}:
+        raise Unreadable(
+            f"{files[0]} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
+            "install a later release"
+        )
+    return traces
+
+
+def _about(trainer: str, name: str, traces: Sequence[Mapping[str, Any]], config: Mapping[str, Json]) -> About:
+    weights: dict[str, float] = {}
+    measured: dict[str, float] = {}
+    for trace in traces:
+        rewards = trace.get("rewards") or {}
+        weights |= {name: number(one.get("weight", 1.0)) or 0.0 for name, one in rewards.items() if one is not None}
+        measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
+    functions: list[Json] = [{"name": name, "weight": weight} for name, weight in (measured | weights).items()]
+    models = [trace["agent"]["config"].get("model") for trace in traces if trace["agent"].get("trainable", True)]
     known: dict[str, Json] = {
-        "model": {"source": model[:300] if isinstance(model, str) else ""},
+        "model": {"source": str(next(filter(None, models), ""))[:300]},
         "rewards": {"functions": functions[:64]},
     }
-    version = (trace.get("verifiers") or {}).get("version") if trainer == "verifiers" else ""
-    return About(trainer, name, str(version or ""), config, known)
+    versions = [(trace.get("verifiers") or {}).get("version") for trace in traces] if trainer == "verifiers" else []
+    return About(trainer, name, str(next(filter(None, versions), "")), config, known)
 
 
 class _Evaluation:
@@ -130,7 +134,7 @@ class _Evaluation:
     def __init__(self, file: Path) -> None:
         self._file = file
         folder = file.resolve().parent
-        self.about = _about("verifiers", f"verifiers, {folder.name}", _first_trace([file]), _config(folder))
+        self.about = _about("verifiers", f"verifiers, {folder.name}", _first_traces([file]), _config(folder))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """All of them stay open: a group's next episode may stand in the last line."""
@@ -151,7 +155,7 @@ class _Training:
         self._path = path
         self._metrics = MetricLines(path / "metrics.jsonl", _metrics_of)
         name = f"prime-rl, {path.resolve().name}"
-        self.about = _about("prime-rl", name, _first_trace(_first_files(path)), _config(path))
+        self.about = _about("prime-rl", name, _first_traces(_first_files(path)), _config(path))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """A step's training groups are there once prime-rl wrote the batch that it trained on."""
@@ -198,7 +202,7 @@ def _config(folder: Path) -> dict[str, Json]:
 class _Rollout:
     """What its group needs of a trace; the rest of it is not kept."""
 
-    agent: str
+    agent: str | None  # None if it broke off before one said anything
     prompt: str
     answer: Any
     evaluated: bool
@@ -218,14 +222,15 @@ class _Episodes:
         for key in self._lines.keys:
             if step not in (None, key[0]):
                 continue
-            agents: dict[str, list[_Rollout]] = {}
-            for at, line in self._lines.of(key):
+            agents: dict[str | None, list[_Rollout]] = {}
+            for number_, line in self._lines.of(key):
                 try:
                     for one in _rollouts(line):
                         agents.setdefault(one.agent, []).append(one)
                 except NOT_SUCH as error:
-                    self._lines.say(at, error)
-            yield [_group(rollouts) for rollouts in agents.values()]
+                    self._lines.say(number_, error)
+            broken = agents.pop(None, []) if len(agents) > 1 else []
+            yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
 
 def _step_and_group(line: Any) -> tuple[int, str]:
@@ -260,7 +265,7 @@ def _rollouts(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield _Rollout("agent", said, answer, evaluated, Completion(turns=turns))
+        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns))
 
 
 def _work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -297,12 +302,13 @@ def _prompt(trace: Mapping[str, Any]) -> str:
 def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Completion:
     nodes, first = trace["nodes"], _first_sampled(trace["nodes"])
     rewards, measured = trace.get("rewards") or {}, trace.get("metrics") or {}
-    weighed = [one["score"] * one.get("weight", 1.0) for one in rewards.values() if one is not None]
+    weighed = [(number(one["score"]), one.get("weight", 1.0)) for one in rewards.values() if one is not None]
+    known = [score * weight for score, weight in weighed if score is not None]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
     cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
     return Completion(
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
-        reward=math.fsum(weighed) if weighed else None,
+        reward=math.fsum(known) if known and len(known) == len(weighed) else None,
         advantage=_advantage(nodes),
         rewards={name: number(value) for name, value in measured.items()}
         | {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
