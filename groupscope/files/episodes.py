@@ -179,6 +179,7 @@ class _Training:
                 for groups in episodes.groups(None):
                     yield Step(step, groups, open=waits)
                 yield Step(step, unreadable=episodes.wrong, open=waits)
+        yield Step(step, open=waits)
 
 
 def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]]:

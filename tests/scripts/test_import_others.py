@@ -140,7 +140,7 @@ def require_episodes(
 
 def test_an_evaluation_with_verifiers_has_what_broke_off_and_what_was_not_scored(backend: Backend) -> None:
     run, said = imported(backend, RUNS["verifiers"])
-    assert said[-1] == f"run {run.id}: 1 step, 3 groups, 13 completions"
+    assert said[-1] == f"run {run.id}: 0 steps, 3 groups, 13 completions"
     assert run.config["trainer"] == {"name": "verifiers", "version": "0.4.0"}
     trained, evaluated = split(groups_of(backend, run.id, 0))
     assert not trained
@@ -210,7 +210,7 @@ def require_summary(one: CompletionRecord, rollout: Written, step: int) -> None:
 
 def test_openenvs_episodes_have_the_errors_of_their_tools_and_the_tokens_of_a_trace(backend: Backend) -> None:
     run, said = imported(backend, RUNS["openenv"])
-    assert said[-1] == f"run {run.id}: 1 step, 3 groups, 12 completions"
+    assert said[-1] == f"run {run.id}: 0 steps, 3 groups, 12 completions"
     assert run.config["theirs"] == {"model": "some/model", "env": "sums"}
     _, groups = split(groups_of(backend, run.id, 0))
     traced = 0
@@ -253,7 +253,7 @@ def opened(name: str, path: Path) -> Run:
 
 
 LINES = {
-    "prime-rl": "rollouts/step_2/train/effective/traces.jsonl",
+    "prime-rl": "rollouts/step_3/train/effective/traces.jsonl",
     "verifiers": "traces.jsonl",
     "tinker": "iteration_000001/train_rollout_summaries.jsonl",
     "openenv": "results.jsonl",
