@@ -24,6 +24,7 @@ from backend.contract.base import LONGEST, Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
+from backend.contract.foreign_metrics import in_our_names
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
@@ -169,7 +170,7 @@ class Recording:
                 self._metrics.update(trained)
             if evaluated:
                 after = step if step is not None else self._done
-                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=evaluated))
+                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=evaluated | in_our_names(evaluated)))
 
     def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
         for name, value in metrics.items():
@@ -224,7 +225,7 @@ class Recording:
             attempt=1,
             seq=self._seq,
             step=step,
-            metrics=metrics,
+            metrics=metrics | in_our_names(metrics),
             groups=groups,
             trace=trace,
             logs=logs,
