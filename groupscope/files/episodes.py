@@ -9,7 +9,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -171,14 +171,17 @@ class _Training:
         waits = self._metrics.there and not metrics
         yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
         for kind in ("train", "eval") if folder is not None else ():
-            trained, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))
-            file = trained if trained.is_file() else everything
-            waits |= file is everything and file.is_file()
-            if file is trained or final:
-                episodes = _Episodes(file, final=final)
-                for groups in episodes.groups(None):
-                    yield Step(step, groups, open=waits)
-                yield Step(step, unreadable=episodes.wrong, open=waits)
+            chosen, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))
+            waits |= everything.is_file() and not chosen.is_file()
+            arrived = _Episodes(everything, final=final, one_step=True) if final or chosen.is_file() else None
+            episodes = _Episodes(chosen, final=final, one_step=True) if chosen.is_file() else arrived
+            if arrived is None or episodes is None:
+                continue
+            for groups in episodes.groups(0, arrived if episodes is not arrived else None):
+                yield Step(step, groups, open=waits)
+            read = {chosen: episodes, everything: arrived} if episodes is not arrived else {everything: arrived}
+            wrong = [f"{kind}/{file.parent.name}/{one}" for file, of in read.items() for one in of.wrong]
+            yield Step(step, unreadable=wrong, open=waits)
         yield Step(step, open=waits)
 
 
@@ -208,35 +211,41 @@ class _Rollout:
     answer: Any
     evaluated: bool
     completion: Completion
+    ok: bool
 
 
 class _Episodes:
-    """The episodes of a file, by the step and the group of each."""
+    """The episodes of a file by their group, and by the step for which they were sampled where they are of several."""
 
-    def __init__(self, file: Path, *, final: bool) -> None:
-        self._lines = GroupedLines(file, _step_and_group, called="episode of verifiers 0.4", final=final)
+    def __init__(self, file: Path, *, final: bool, one_step: bool = False) -> None:
+        def key(line: Any) -> tuple[int, str]:
+            _check(line)
+            return 0 if one_step else int(_work(line).get("step") or 0), _group_of(line)
+
+        self._lines = GroupedLines(file, key, called="episode of verifiers 0.4", final=final)
         self.steps = sorted({step for step, _ in self._lines.keys})
         self.wrong = self._lines.wrong
 
-    def groups(self, step: int | None) -> Iterator[list[Group]]:
-        """Those of a step, or of all, a few at a time: one for each agent that is trained."""
-        for key in self._lines.keys:
-            if step not in (None, key[0]):
-                continue
+    def groups(self, step: int, failed: "_Episodes | None" = None) -> Iterator[list[Group]]:
+        """Those of a step, a group at a time: one for each agent that is trained. Of `failed` come those that broke off."""
+        for key in [one for one in self._lines.keys if one[0] == step]:
             agents: dict[str | None, list[_Rollout]] = {}
-            for number_, line in self._lines.of(key):
-                try:
-                    for one in _rollouts(line):
-                        agents.setdefault(one.agent, []).append(one)
-                except NOT_SUCH as error:
-                    self._lines.say(number_, error)
+            for one in self._of(key):
+                agents.setdefault(one.agent, []).append(one)
+            for one in failed._of(key) if failed is not None else ():
+                if not one.ok:
+                    agents.setdefault(one.agent, []).append(
+                        replace(one, completion=replace(one.completion, reward=None))
+                    )
             broken = agents.pop(None, []) if len(agents) > 1 else []
             yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
-
-def _step_and_group(line: Any) -> tuple[int, str]:
-    _check(line)
-    return int(_work(line).get("step") or 0), _group_of(line)
+    def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
+        for at, line in self._lines.of(key):
+            try:
+                yield from list(_rollouts(line))
+            except NOT_SUCH as error:
+                self._lines.say(at, error)
 
 
 def _check(line: Any) -> None:
@@ -261,12 +270,12 @@ def _rollouts(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
     evaluated = (run.get("work") or run).get("type") != "train"  # by itself, it is of no training
     for trace in traces:
         agent = trace["agent"].get("name", "agent")
-        yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode))
+        yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns))
+        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
 def _work(episode: Mapping[str, Any]) -> Mapping[str, Any]:

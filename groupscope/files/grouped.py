@@ -37,8 +37,8 @@ class GroupedLines(Generic[Key]):
         return list(self._places)
 
     def of(self, key: Key) -> Iterator[tuple[int, Any]]:
-        """The number of each line of a group, and its object."""
-        for place in self._places[key]:
+        """The number of each line of a group, and its object. A group that is not there has no lines."""
+        for place in self._places.get(key, ()):
             self._lines.place = place
             yield next(self._lines.new(final=self._final))
 

@@ -97,7 +97,7 @@ def test_each_format_recognises_its_own_files_and_no_others() -> None:
 
 def test_a_training_of_prime_rl_has_its_groups_token_values_and_policies(backend: Backend) -> None:
     run, said = imported(backend, RUNS["prime-rl"])
-    assert said[-1] == f"run {run.id}: 3 steps, 11 groups, 44 completions"
+    assert said[-1] == f"run {run.id}: 3 steps, 11 groups, 47 completions"
     assert (run.config["trainer"], run.config["theirs"]) == (
         {"name": "prime-rl", "version": ""},
         {"max_steps": 3, "orchestrator": {"batch_size": 12}},
@@ -120,8 +120,11 @@ def require_episodes(
     for group in groups:
         assert group.answer == "4"
         rollouts = {json.dumps(as_turns(one)): one for one in by_prompt[group.prompt]["rollouts"]}
-        assert len(group.completions) == 4
-        for one in group.completions:  # prime-rl's batch is in another order
+        batch, failed = group.completions[:4], group.completions[4:]
+        assert [(spoken(one), one.turns[0].failed, one.reward, one.advantage) for one in failed] == [
+            ([("error", None, "SandboxError: no <b>room</b>", False)], True, None, None)
+        ] * (scored and group.prompt.split(":")[0].endswith(".0"))
+        for one in batch:  # in another order than they were written above
             said = [turn for turn in spoken(one) if turn[0] != "history"]
             rollout = rollouts.pop(json.dumps(said))
             assert one.reward == rollout["reward"]
