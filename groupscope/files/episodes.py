@@ -34,6 +34,7 @@ from groupscope.tokens import Tokens
 VERSION = 1  # of a trace
 TRACES = "traces.jsonl"
 CONFIG = "configs/resolved"
+LONGEST_LINE = 2**26  # bytes of the first, by which the files are recognised
 MOST_FIRST = 64  # episodes that say which rewards there are, and how they are weighed
 STEP_FOLDER = re.compile(r"step_(\d+)")
 PER_TOKEN = {
@@ -57,7 +58,7 @@ class VerifiersFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first line."""
-        return _is_episode(first_object(path / TRACES if path.is_dir() else path))
+        return _is_episode(_first_line(path / TRACES if path.is_dir() else path))
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Raises Unreadable for another version's traces."""
@@ -72,11 +73,15 @@ class PrimeRlFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first episode of its first step."""
-        return any(_is_episode(first_object(file)) for file in _first_files(path))
+        return any(_is_episode(_first_line(file)) for file in _first_files(path))
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Raises Unreadable for another version's traces."""
         return _Training(path)
+
+
+def _first_line(file: Path) -> dict[str, Any]:
+    return first_object(file, LONGEST_LINE) if file.suffix == ".jsonl" else {}
 
 
 def _is_episode(line: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from groupscope.tokens import Tokens
 RESULTS = "results.jsonl"
 FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
 TRACE_VERSION = 1
+LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
 
 
 class OpenEnvFormat:
@@ -28,7 +29,8 @@ class OpenEnvFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first line."""
-        return first_object(path / RESULTS if path.is_dir() else path).keys() >= FIELDS
+        file = path / RESULTS if path.is_dir() else path
+        return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Never raises."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from importing import FOREIGN, groups_of, imported
+from long_conversation import write_long_training
 from serving import Backend
 
 from backend.contract.conversation import stretches
@@ -328,3 +329,17 @@ def test_episodes_that_prime_rl_has_not_trained_on_yet_are_waited_for(tmp_path: 
         for one in group.completions
     ]
     assert len(completions) == 13  # and the one that broke off
+
+
+def test_a_conversation_of_fifty_turns_and_twenty_thousand_tokens_is_read_whole(
+    backend: Backend, tmp_path: Path
+) -> None:
+    first = write_long_training(tmp_path / "run", turns=50, tokens=20_000)
+    run, said = imported(backend, tmp_path / "run")
+    assert said[-1] == f"run {run.id}: 1 step, 1 group, 4 completions"
+    [group] = groups_of(backend, run.id, 0)
+    one = group.completions[0]
+    assert [text for _, text in stretches(one.text, one.turns)] == first["texts"]
+    assert [turn.trained for turn in one.turns] == [turn.role == "assistant" for turn in one.turns]
+    trace = backend.client.tokens(one.id)
+    assert (len(trace.token_ids), trace.token_ids, trace.trained) == (20_000, first["ids"], first["mask"])
