@@ -259,10 +259,10 @@ def verifiers(folder: Path, _: Path) -> dict[str, Any]:
             for name, score in rollout["rewards"].items()
         }
         trace.metrics = {"turns": float(len(rollout["turns"]))}
-        judge = Trace[WireTaskData, State, WireAgentConfig](
-            task=task_of(group), agent=agent("judge", trainable=False), ok=True
+        critic = Trace[WireTaskData, State, WireAgentConfig](
+            task=task_of(group), agent=agent("critic", trainable=False), ok=True
         )
-        made = e.WireEpisode(env=e.EnvInfo(id="sums"), task=task_of(group), traces=[trace, judge], ok=True)
+        made = e.WireEpisode(env=e.EnvInfo(id="sums"), task=task_of(group), traces=[trace, critic], ok=True)
         made.group, made.run = e.GroupInfo(id=group["id"]), run
         return made
 
