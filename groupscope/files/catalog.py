@@ -3,12 +3,27 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from groupscope.files.art import ArtFormat
+from groupscope.files.episodes import PrimeRlFormat, VerifiersFormat
 from groupscope.files.format import Format, Unreadable
+from groupscope.files.nemo_rl import NemoRlFormat
+from groupscope.files.openenv import OpenEnvFormat
 from groupscope.files.own import OwnFormat
+from groupscope.files.tinker import TinkerFormat
 from groupscope.files.trl import TrlFormat
 from groupscope.files.verl import VerlFormat
 
-FORMATS: tuple[Format, ...] = (OwnFormat(), TrlFormat(), VerlFormat())
+FORMATS: tuple[Format, ...] = (
+    OwnFormat(),
+    TrlFormat(),
+    VerlFormat(),
+    PrimeRlFormat(),
+    VerifiersFormat(),
+    NemoRlFormat(),
+    TinkerFormat(),
+    ArtFormat(),
+    OpenEnvFormat(),
+)
 DEEPEST = 4  # folders below a path in which runs are looked for
 MOST_FOLDERS = 20_000
 

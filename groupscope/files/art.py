@@ -1,0 +1,156 @@
+"""ART's model folder: trajectories/<split>/<step>.parquet, a row for each trajectory, and history.jsonl with its metrics."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from backend.contract.base import Json
+from groupscope.conversation import text_in, turns_of
+from groupscope.files.format import About, MetricLines, Options, Run, Step, number, numbers
+from groupscope.recording import Completion, Group
+
+COLUMNS = {"group_index", "reward", "metrics", "messages"}
+TRAIN = "train"
+ROWS = 256  # that are read together
+CLOCK = "time/wall_clock_sec"
+OF_NO_STEP = ("step", "training_step", CLOCK)
+
+
+class ArtFormat:
+    """The folder of one model."""
+
+    name = "art"
+    made_by = "ART's .art/<project>/models/<model>"
+
+    def recognises(self, path: Path) -> bool:
+        """By the columns of a file of trajectories."""
+        return any(_is_trajectories(file) for files in _files(path).values() for file in list(files.values())[:1])
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Never raises."""
+        return _ArtRun(path)
+
+
+def _files(path: Path) -> dict[str, dict[int, Path]]:
+    """By their split and the number in their name."""
+    found: dict[str, dict[int, Path]] = {}
+    for file in sorted(path.glob("trajectories/*/*.parquet")):
+        if file.stem.isdecimal():
+            found.setdefault(file.parent.name, {})[int(file.stem)] = file
+    return found
+
+
+def _is_trajectories(file: Path) -> bool:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        return set(pq.read_schema(file).names) >= COLUMNS
+    except (ArrowException, OSError):
+        return False
+
+
+class _ArtRun:
+    """Step k has the trajectories of update k + 1. Whose file counts from 0, as by `model.log(groups, split="train")`, or from 1, as by the
+    pipeline trainer, which logs them after the update.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._metrics = MetricLines(path / "history.jsonl", lambda line: (int(line["step"]), line))
+        names: dict[str, None] = {}
+        for file in list(_files(path).get(TRAIN, {}).values())[:1]:
+            for row in _rows(file, []):
+                names |= dict.fromkeys(_measured(row))
+        functions: list[Json] = [{"name": "reward", "weight": 1.0}]
+        functions += [{"name": name, "weight": 0.0} for name in list(names)[:63]]
+        self.about = About("ART", f"ART, {path.resolve().name}", known={"rewards": {"functions": functions}})
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """An evaluation is of the number of updates in its file's name."""
+        files = _files(self._path)
+        trained = files.pop(TRAIN, {})
+        later = 0 if 0 in trained or not trained else 1  # by how much its numbers are higher than ours
+        self._metrics.catch_up(start, final=final)
+        logged = {one: self._metrics.of(one) for one in self._metrics.steps()}
+        ours = {one - later for one in trained} | {one for split in files.values() for one in split}
+        ours |= {max(one - later, 0) for one in logged}
+        for step in sorted(one for one in ours if one >= start):
+            number_ = step + later
+            of_training = logged.get(number_, {})
+            metrics = {name: value for name, value in of_training.items() if not _of_evaluation(name, files)}
+            metrics |= {
+                f"eval/{name}": value for name, value in logged.get(step, {}).items() if _of_evaluation(name, files)
+            }
+            seconds = metrics.get(CLOCK)
+            metrics = {name: value for name, value in metrics.items() if name not in OF_NO_STEP}
+            yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(number_), seconds=seconds)
+            for split, of_split in {TRAIN: {one - later: file for one, file in trained.items()}, **files}.items():
+                if step in of_split:
+                    yield from _pieces(step, of_split[step], evaluated=split != TRAIN, final=final)
+
+
+def _of_evaluation(name: str, splits: Mapping[str, Any]) -> bool:
+    return name.split("/", 1)[0] in {"val", "test", *splits}
+
+
+def _rows(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        with pq.ParquetFile(file) as found:
+            for batch in found.iter_batches(ROWS):
+                yield from batch.to_pylist()
+    except (ArrowException, OSError) as error:
+        wrong.append(f"{file.parent.name}/{file.name} cannot be read: {str(error).splitlines()[0][:200]}")
+
+
+def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[Step]:
+    """A group at a time. A file that cannot be read is one that is still being written, unless nothing more comes."""
+    wrong: list[str] = []
+    for _, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
+        yield Step(step, [_group(list(rows), evaluated=evaluated)])
+    yield Step(step, unreadable=wrong if final else (), open=bool(wrong))
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _measured(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """The metrics of a trajectory."""
+    return numbers(_parsed(row["metrics"]))
+
+
+def _group(rows: Sequence[Mapping[str, Any]], *, evaluated: bool) -> Group:
+    made = [_completion(row) for row in rows]
+    answer = _parsed(rows[0].get("metadata")).get("answer")
+    return Group(
+        prompt=made[0][0],
+        answer=None if answer is None else str(answer),
+        completions=[completion for _, completion in made],
+        evaluated=evaluated,
+    )
+
+
+def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:
+    messages = [
+        message | {"tool_calls": json.loads(message["tool_calls"]) if message.get("tool_calls") else None}
+        for message in row["messages"] or []
+    ]
+    first = next((at for at, one in enumerate(messages) if one["trainable"]), None)
+    if first is None:
+        first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+    reward = number(row["reward"])
+    return "\n".join(map(text_in, messages[:first])), Completion(
+        turns=turns_of(messages)[len(turns_of(messages[:first])) :],
+        reward=reward,
+        rewards={"reward": reward, **_measured(row)},
+    )

@@ -1,0 +1,401 @@
+"""The episodes of verifiers 0.4, as its evaluations and prime-rl's trainings leave them.
+
+A line of `traces.jsonl` is an episode: a task, and for each agent a trace. A trace is a graph of messages, each with the tokens that it
+adds. A completion here is one trace: its messages from the first that the model wrote, in the order in which they were made.
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from backend.contract.base import Json
+from groupscope.conversation import Turn, text_in, turns_of
+from groupscope.files.format import (
+    About,
+    Lines,
+    MetricLines,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    first_object,
+    number,
+)
+from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.recording import Completion, Group
+from groupscope.tokens import Tokens
+
+VERSION = 1  # of a trace
+TRACES = "traces.jsonl"
+CONFIG = "configs/resolved"
+LONGEST_LINE = 2**26  # bytes of the first, by which the files are recognised
+MOST_FIRST = 64  # episodes that say which rewards there are, and how they are weighed
+STEP_FOLDER = re.compile(r"step_(\d+)")
+PER_TOKEN = {
+    "sampling_logprob": "logprobs",
+    "logprob": "trainer_logprobs",
+    "reference_logprob": "reference_logprobs",
+    "entropy": "entropies",
+    "advantage": "advantages",
+}
+"""The values of a message's sampled tokens, by our name and verifiers'."""
+CUT = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
+ERROR = "error"  # the role of what broke off an episode
+REWRITTEN = "history"  # the role of the line that says where a conversation goes on
+
+
+class VerifiersFormat:
+    """A folder with a `traces.jsonl`, or that file."""
+
+    name = "verifiers"
+    made_by = "the traces.jsonl of verifiers"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first line."""
+        return _is_episode(_first_line(path / TRACES if path.is_dir() else path))
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Raises Unreadable for another version's traces."""
+        return _Evaluation(path / TRACES if path.is_dir() else path)
+
+
+class PrimeRlFormat:
+    """A run's folder, with `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`."""
+
+    name = "prime-rl"
+    made_by = "the output folder of prime-rl"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first episode of its first step."""
+        return any(_is_episode(_first_line(file)) for file in _first_files(path))
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Raises Unreadable for another version's traces."""
+        return _Training(path)
+
+
+def _first_line(file: Path) -> dict[str, Any]:
+    return first_object(file, LONGEST_LINE) if file.suffix == ".jsonl" else {}
+
+
+def _is_episode(line: Mapping[str, Any]) -> bool:
+    return isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
+
+
+def _step_folders(path: Path) -> dict[int, Path]:
+    """By the number in their name."""
+    try:
+        named = [(STEP_FOLDER.fullmatch(folder.name), folder) for folder in (path / "rollouts").iterdir()]
+    except OSError:
+        return {}
+    return {int(match[1]): folder for match, folder in named if match}
+
+
+def _first_files(path: Path) -> list[Path]:
+    folders = _step_folders(path)
+    return sorted(folders[min(folders)].glob(f"*/*/{TRACES}")) if folders else []
+
+
+def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Those of the first episodes of these files. Raises Unreadable for another version's."""
+    lines = (line for file in files for _, line in islice(Lines(file).new(), MOST_FIRST))
+    traces = [
+        trace for line in islice(lines, MOST_FIRST) if isinstance(line, dict) for trace in line.get("traces") or []
+    ]
+    for version in {trace.get("version", VERSION) for trace in traces[:1]} - {VERSION}:
+        raise Unreadable(
+            f"{files[0]} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
+            "install a later release"
+        )
+    return traces
+
+
+def _about(trainer: str, name: str, traces: Sequence[Mapping[str, Any]], config: Mapping[str, Json]) -> About:
+    weights: dict[str, float] = {}
+    measured: dict[str, float] = {}
+    for trace in traces:
+        rewards = trace.get("rewards") or {}
+        weights |= {name: number(one.get("weight", 1.0)) or 0.0 for name, one in rewards.items() if one is not None}
+        measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
+    functions: list[Json] = [{"name": name, "weight": weight} for name, weight in (measured | weights).items()]
+    models = [trace["agent"]["config"].get("model") for trace in traces if trace["agent"].get("trainable", True)]
+    known: dict[str, Json] = {
+        "model": {"source": str(next(filter(None, models), ""))[:300]},
+        "rewards": {"functions": functions[:64]},
+    }
+    versions = [(trace.get("verifiers") or {}).get("version") for trace in traces] if trainer == "verifiers" else []
+    return About(trainer, name, str(next(filter(None, versions), "")), config, known)
+
+
+class _Evaluation:
+    """The episodes of one file, in step 0: of a training that another program logged, in the step for which they were sampled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        folder = file.resolve().parent
+        self.about = _about("verifiers", f"verifiers, {folder.name}", _first_traces([file]), _config(folder))
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """All of them stay open: a group's next episode may stand in the last line."""
+        episodes = _Episodes(self._file, final=final)
+        for step in episodes.steps:
+            if step >= start:
+                for groups in episodes.groups(step):
+                    yield Step(step, groups, open=True)
+        if episodes.wrong:
+            last = max(episodes.steps, default=0)
+            yield Step(max(start, last), unreadable=episodes.wrong, open=True)
+
+
+class _Training:
+    """Step k has the episodes that prime-rl calls those of step k + 1, and the evaluation that began before its update."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._metrics = MetricLines(path / "metrics.jsonl", _metrics_of)
+        name = f"prime-rl, {path.resolve().name}"
+        self.about = _about("prime-rl", name, _first_traces(_first_files(path)), _config(path))
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """A step's training groups are there once prime-rl wrote the batch that it trained on."""
+        self._metrics.catch_up(start, final=final)
+        folders = {max(number - 1, 0): folder for number, folder in _step_folders(self._path).items()}
+        known = sorted({*folders, *self._metrics.steps()})
+        for step in known:
+            if step >= start:
+                yield from self._step(step, folders.get(step), final=final or step < known[-1])
+
+    def _step(self, step: int, folder: Path | None, *, final: bool) -> Iterator[Step]:
+        metrics = self._metrics.of(step)
+        waits = self._metrics.there and not metrics
+        yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
+        for kind in ("train", "eval") if folder is not None else ():
+            chosen, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))
+            waits |= everything.is_file() and not chosen.is_file()
+            arrived = _Episodes(everything, final=final, one_step=True) if final or chosen.is_file() else None
+            episodes = _Episodes(chosen, final=final, one_step=True) if chosen.is_file() else arrived
+            if arrived is None or episodes is None:
+                continue
+            for groups in episodes.groups(0, arrived if episodes is not arrived else None):
+                yield Step(step, groups, open=waits)
+            read = {chosen: episodes, everything: arrived} if episodes is not arrived else {everything: arrived}
+            wrong = [f"{kind}/{file.parent.name}/{one}" for file, of in read.items() for one in of.wrong]
+            yield Step(step, unreadable=wrong, open=waits)
+        yield Step(step, open=waits)
+
+
+def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]]:
+    values = {name: value for name, value in line.items() if name not in ("step", "time")}
+    return max(int(line["step"]) - 1, 0), values
+
+
+def _config(folder: Path) -> dict[str, Json]:
+    """The resolved configuration, if it lies there: verifiers writes JSON, prime-rl TOML or JSON."""
+    for file in sorted(chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))):
+        try:
+            text = file.read_text(encoding="utf-8")
+            found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+            return dict(json.loads(json.dumps(found, default=str)))
+        except (OSError, ValueError, TypeError):
+            continue
+    return {}
+
+
+@dataclass(frozen=True)
+class _Rollout:
+    """What its group needs of a trace; the rest of it is not kept."""
+
+    agent: str | None  # None if it broke off before one said anything
+    prompt: str
+    answer: Any
+    evaluated: bool
+    completion: Completion
+    ok: bool
+
+
+class _Episodes:
+    """The episodes of a file by their group, and by the step for which they were sampled where they are of several."""
+
+    def __init__(self, file: Path, *, final: bool, one_step: bool = False) -> None:
+        def key(line: Any) -> tuple[int, str]:
+            _check(line)
+            return 0 if one_step else int(_work(line).get("step") or 0), _group_of(line)
+
+        self._lines = GroupedLines(file, key, called="episode of verifiers 0.4", final=final)
+        self.steps = sorted({step for step, _ in self._lines.keys})
+        self.wrong = self._lines.wrong
+
+    def groups(self, step: int, failed: "_Episodes | None" = None) -> Iterator[list[Group]]:
+        """Those of a step, a group at a time: one for each agent that is trained. Of `failed` come those that broke off."""
+        for key in [one for one in self._lines.keys if one[0] == step]:
+            agents: dict[str | None, list[_Rollout]] = {}
+            for one in self._of(key):
+                agents.setdefault(one.agent, []).append(one)
+            for one in failed._of(key) if failed is not None else ():
+                if not one.ok:
+                    agents.setdefault(one.agent, []).append(
+                        replace(one, completion=replace(one.completion, reward=None))
+                    )
+            broken = agents.pop(None, []) if len(agents) > 1 else []
+            yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
+
+    def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
+        for at, line in self._lines.of(key):
+            try:
+                yield from list(_rollouts(line))
+            except NOT_SUCH as error:
+                self._lines.say(at, error)
+
+
+def _check(line: Any) -> None:
+    if not isinstance(line, dict) or not _is_episode(line):
+        raise ValueError("no episode of verifiers, which has an id, a task and traces")
+    for version in {trace.get("version", VERSION) for trace in line["traces"]} - {VERSION}:
+        raise ValueError(f"a trace of version {version}, and this program reads version {VERSION}")
+
+
+def _group_of(episode: Mapping[str, Any]) -> str:
+    """What its group is known by; without a group, by its task."""
+    task = episode["task"]
+    named = (episode.get("group") or {}).get("id") or task.get("key") or task.get("hash")
+    return str(named or json.dumps(task.get("data"), sort_keys=True))
+
+
+def _rollouts(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
+    """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
+    traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
+    answer = (episode["task"].get("data") or {}).get("answer")
+    run = episode.get("run") or {}
+    evaluated = (run.get("work") or run).get("type") != "train"  # by itself, it is of no training
+    for trace in traces:
+        agent = trace["agent"].get("name", "agent")
+        yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
+    if not traces:
+        prompt = (episode["task"].get("data") or {}).get("prompt")
+        said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
+        turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
+        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
+
+
+def _work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (episode.get("run") or {}).get("work") or {}
+
+
+def _group(rollouts: Sequence[_Rollout]) -> Group:
+    answer = rollouts[0].answer
+    return Group(
+        prompt=next((one.prompt for one in rollouts if one.prompt), ""),
+        answer=answer if isinstance(answer, str | None) else json.dumps(answer, ensure_ascii=False),
+        completions=[one.completion for one in rollouts],
+        evaluated=rollouts[0].evaluated,
+    )
+
+
+def _errors(of: Mapping[str, Any]) -> Iterator[Turn]:
+    for error in of.get("errors") or []:
+        yield Turn(ERROR, f"{error.get('type')}: {error.get('message')}", failed=True)
+
+
+def _first_sampled(nodes: Sequence[Mapping[str, Any]]) -> int:
+    """The place of the first message that the model wrote; behind the last, if it wrote none."""
+    return next((place for place, node in enumerate(nodes) if node.get("sampled")), len(nodes))
+
+
+def _prompt(trace: Mapping[str, Any]) -> str:
+    nodes = trace["nodes"]
+    first = _first_sampled(nodes)
+    before = _ancestors(nodes, first) if first < len(nodes) else range(len(nodes))
+    return "\n".join(text_in(nodes[place]["message"]) for place in before)
+
+
+def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Completion:
+    nodes, first = trace["nodes"], _first_sampled(trace["nodes"])
+    rewards, measured = trace.get("rewards") or {}, trace.get("metrics") or {}
+    weighed = [(number(one["score"]), one.get("weight", 1.0)) for one in rewards.values() if one is not None]
+    known = [score * weight for score, weight in weighed if score is not None]
+    calls = [call for call in trace.get("calls") or [] if not call.get("error")]
+    cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
+    return Completion(
+        turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
+        reward=math.fsum(known) if known and len(known) == len(weighed) else None,
+        advantage=_advantage(nodes),
+        rewards={name: number(value) for name, value in measured.items()}
+        | {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
+        tokens=_tokens(nodes[first:]),
+        token_count=sum((call.get("usage") or {}).get("completion_tokens") or 0 for call in calls),
+        finish_reason="length" if cut else "stop",
+    )
+
+
+def _ancestors(nodes: Sequence[Mapping[str, Any]], place: int) -> list[int]:
+    """The messages before this one, from the first on."""
+    found: list[int] = []
+    parent = nodes[place].get("parent")
+    while parent is not None and len(found) < len(nodes):
+        found.append(parent)
+        parent = nodes[parent].get("parent")
+    return found[::-1]
+
+
+def _policy(episode: Mapping[str, Any]) -> str | None:
+    policy = _work(episode).get("policy")
+    if not policy:
+        return None
+    start, end = policy.get("start"), policy.get("end")
+    return str(start) if start == end else f"{start} to {end}"
+
+
+def _turns(nodes: Sequence[Mapping[str, Any]], first: int, policy: str | None) -> Iterator[Turn]:
+    """Of the messages from the first that the model wrote. Where one does not follow from that before it, a line of its own says so."""
+    if first == len(nodes):
+        return
+    before = nodes[first].get("parent")
+    names: dict[Any, str] = {}  # tools by the id of their call
+    for place, node in enumerate(nodes[first:], first):
+        message = node["message"]
+        if node.get("parent") != before:
+            yield Turn(REWRITTEN, "The history was rewritten: what follows does not go on from the message above.")
+        for call in message.get("tool_calls") or []:
+            names[call.get("id")] = call.get("name")
+        sampled = bool(node.get("sampled"))
+        for turn in turns_of([{**message, "name": message.get("name") or names.get(message.get("tool_call_id"))}]):
+            turn.trained = sampled and (any(node.get("mask") or []) or not node.get("token_ids"))
+            turn.policy_version = policy if sampled else None
+            yield turn
+        before = place
+
+
+def _tokens(nodes: Sequence[Mapping[str, Any]]) -> Tokens | None:
+    """Of these messages, without the prompt's end, which stands before the first sampled token. None if no message has any."""
+    ids = [one for node in nodes for one in node.get("token_ids") or []]
+    mask = [bool(one) for node in nodes for one in node.get("mask") or []]
+    if not ids or len(mask) != len(ids):
+        return None
+    skip = mask.index(True) if True in mask else 0
+    values: dict[str, Any] = {
+        ours: list(chain.from_iterable(_spread(node, theirs) for node in nodes))[skip:]
+        for ours, theirs in PER_TOKEN.items()
+        if any(node.get(theirs) for node in nodes)
+    }
+    return Tokens(ids[skip:], trained=mask[skip:], **values)
+
+
+def _spread(node: Mapping[str, Any], name: str) -> Iterator[float | None]:
+    """The values of the sampled tokens at their places, None at the others."""
+    values = iter(node.get(name) or ())
+    for sampled in node.get("mask") or ():
+        yield next(values, None) if sampled else None
+
+
+def _advantage(nodes: Sequence[Mapping[str, Any]]) -> float | None:
+    """That of all its tokens, or their mean, if they differ; None if it was assigned none."""
+    values = [value for node in nodes for value in node.get("advantages") or ()]
+    if not values:
+        return None
+    return float(values[0]) if min(values) == max(values) else math.fsum(values) / len(values)

@@ -1,0 +1,48 @@
+"""A JSON lines file whose lines are read group by group, wherever they stand."""
+
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from groupscope.files.format import Lines
+
+Key = TypeVar("Key", bound=Hashable)
+NOT_SUCH = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading a line as something that it is not raises; a ValueError says what is wrong."""
+
+
+class GroupedLines(Generic[Key]):
+    """The places of a file's lines by their group: the file is read twice, and only one group of it is in the memory."""
+
+    def __init__(self, path: Path, key: Callable[[Any], Key], *, called: str, final: bool) -> None:
+        """`key` says of which group a line's object is, or raises one of NOT_SUCH; `called` is what a line should be: "row of NeMo-RL"."""
+        self._lines, self._called, self._final = Lines(path), called, final
+        self.wrong: list[str] = []
+        """Of each line that cannot be read one sentence."""
+        self._places: dict[Key, list[tuple[int, int]]] = {}
+        before = self._lines.place
+        for at, line in self._lines.new(final=final):
+            place, before = before, self._lines.place
+            if isinstance(line, ValueError):
+                self.wrong.append(str(line))
+                continue
+            try:
+                self._places.setdefault(key(line), []).append(place)
+            except NOT_SUCH as error:
+                self.say(at, error)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The groups in their order."""
+        return list(self._places)
+
+    def of(self, key: Key) -> Iterator[tuple[int, Any]]:
+        """The number of each line of a group, and its object. A group that is not there has no lines."""
+        for place in self._places.get(key, ()):
+            self._lines.place = place
+            yield next(self._lines.new(final=self._final))
+
+    def say(self, at: int, error: Exception) -> None:
+        """A line cannot be read after all."""
+        reason = str(error) if type(error) is ValueError else f"no {self._called} ({type(error).__name__}: {error})"
+        self.wrong.append(f"{self._lines.path.name}, line {at}: {reason}")

@@ -1,0 +1,129 @@
+"""OpenEnv's results.jsonl, which `openenv collect` writes: a line for each episode.
+
+Episodes have neither a step nor a group: all are of step 0, and those of the same task, or of the same first messages, are a group.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.contract.base import Json
+from groupscope.conversation import text_in, turns_of
+from groupscope.files.format import About, Options, Run, Step, first_object, number
+from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.recording import Completion, Group
+from groupscope.tokens import Tokens
+
+RESULTS = "results.jsonl"
+FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
+TRACE_VERSION = 1
+LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
+
+
+class OpenEnvFormat:
+    """A folder with a `results.jsonl`, or that file."""
+
+    name = "openenv"
+    made_by = "the results.jsonl of OpenEnv"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first line."""
+        file = path / RESULTS if path.is_dir() else path
+        return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Never raises."""
+        return _OpenEnvRun(path / RESULTS if path.is_dir() else path)
+
+
+class _OpenEnvRun:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        folder = file.resolve().parent
+        functions: list[Json] = [{"name": "reward", "weight": 1.0}]
+        first = first_object(file).get("verify_metrics") or {}
+        functions += [{"name": name, "weight": 0.0} for name, value in first.items() if isinstance(value, int | float)]
+        self.about = About(
+            "OpenEnv",
+            f"OpenEnv, {folder.name}",
+            config=_config(folder),
+            known={"rewards": {"functions": functions[:64]}},
+        )
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """The one step stays open: a task's next episode may stand in the last line."""
+        if start > 0:
+            return
+        lines = GroupedLines(self._file, _task_of, called="episode of OpenEnv", final=final)
+        for key in lines.keys:
+            yield Step(0, _groups(lines, key), open=True)
+        yield Step(0, unreadable=lines.wrong, open=True)
+
+
+def _config(folder: Path) -> dict[str, Json]:
+    try:
+        found = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _first(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Where the completion begins: at the model's first message."""
+    return next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+
+
+def _task_of(line: Any) -> str:
+    messages = line["messages"]
+    return json.dumps([line.get("task"), messages[: _first(messages)]], sort_keys=True)
+
+
+def _groups(lines: GroupedLines[str], key: str) -> list[Group]:
+    made: list[tuple[str, Completion]] = []
+    for at, line in lines.of(key):
+        try:
+            made.append(_completion(line))
+        except NOT_SUCH as error:
+            lines.say(at, error)
+    return [Group(made[0][0], [completion for _, completion in made], evaluated=True)] if made else []
+
+
+def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
+    messages = line["messages"]
+    before = messages[: _first(messages)]
+    turns = turns_of(messages)[len(turns_of(before)) :]
+    results = [entry.get("result") or {} for entry in line["tool_trace"]]
+    answers = [turn for turn in turns if turn.role == "tool"]
+    for turn, result in zip(answers, results, strict=False):
+        turn.failed = bool(result.get("error"))
+        if turn.failed and str(result["error"]) not in turn.text:
+            turn.text = "\n".join(filter(None, (turn.text, str(result["error"]))))
+    measured = {name: number(value) for name, value in (line.get("verify_metrics") or {}).items()}
+    reward = number(line["reward"])
+    said = "\n".join(map(text_in, before)) or json.dumps(line.get("task"), ensure_ascii=False)
+    return said, Completion(turns=turns, reward=reward, rewards={"reward": reward, **measured}, tokens=_tokens(line))
+
+
+def _tokens(line: Mapping[str, Any]) -> Tokens | None:
+    """Of a TrainingTrace among the artifacts of the episode, if each of its calls goes on from the one before."""
+    kept = [*(line.get("artifacts") or {}).values(), *(line.get("extra") or {}).values()]
+    traces = [
+        one for one in kept if isinstance(one, dict) and one.get("schema_version") == TRACE_VERSION and "turns" in one
+    ]
+    calls = traces[0]["turns"] if len(traces) == 1 else []
+    ids: list[int] = []
+    trained: list[bool] = []
+    logprobs: list[float | None] = []
+    for call in calls:
+        prompt, completion = call["prompt_token_ids"], call["completion_token_ids"]
+        if prompt[: len(ids)] != ids:
+            return None
+        between = len(prompt) - len(ids)
+        ids = [*prompt, *completion]
+        trained += [False] * between + [bool(one) for one in call["loss_mask"][len(prompt) :]]
+        logprobs += [None] * between + call["per_token_logps"]
+    if not calls:
+        return None
+    skip = len(calls[0]["prompt_token_ids"])
+    return Tokens(ids[skip:], trained=trained[skip:], sampling_logprob=logprobs[skip:])

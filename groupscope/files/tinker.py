@@ -1,0 +1,151 @@
+"""tinker-cookbook's log folder: iteration_<n>/<name>_rollout_summaries.jsonl, a line for each trajectory, and metrics.jsonl.
+
+A summary has rewards and lengths, and neither prompts nor texts nor tokens.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from backend.contract.base import Json
+from groupscope.conversation import ASSISTANT, Turn
+from groupscope.files.format import About, MetricLines, Options, Run, Step, Unreadable, first_object, number
+from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.recording import Completion, Group
+
+VERSION = 1  # of a summary
+FOLDER = re.compile(r"iteration_(\d+)")
+SUMMARIES = "_rollout_summaries.jsonl"
+TRAIN = "train"
+FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"}
+EVALUATIONS = ("eval", "test")  # what names of their metrics begin with
+
+
+class TinkerFormat:
+    """The folder into which a training with tinker-cookbook logs."""
+
+    name = "tinker"
+    made_by = "the log folder of tinker-cookbook"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first line of its first summaries."""
+        return first_object(_first_file(path)).keys() >= FIELDS
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Raises Unreadable for summaries of another version."""
+        file = _first_file(path)
+        version = first_object(file).get("schema_version")
+        if version != VERSION:
+            raise Unreadable(
+                f"{file} has rollout summaries of version {version}, and this program reads version {VERSION}, which tinker-cookbook 0.6 "
+                "writes: install a later release"
+            )
+        return _TinkerRun(path)
+
+
+def _folders(path: Path) -> dict[int, Path]:
+    """By the number in their name."""
+    try:
+        named = [(FOLDER.fullmatch(folder.name), folder) for folder in path.iterdir()]
+    except OSError:
+        return {}
+    return {int(match[1]): folder for match, folder in named if match}
+
+
+def _first_file(path: Path) -> Path:
+    folders = _folders(path)
+    found = (file for number_ in sorted(folders) for file in sorted(folders[number_].glob(f"*{SUMMARIES}")))
+    return next(found, path / SUMMARIES)
+
+
+class _TinkerRun:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._metrics = MetricLines(path / "metrics.jsonl", lambda line: (int(line["step"]), _measured(line)))
+        functions: list[Json] = [{"name": name, "weight": 1.0} for name in ("steps", "final")]
+        known: dict[str, Json] = {"rewards": {"functions": functions}}
+        config = _config(path)
+        model = config.get("model_name")
+        if isinstance(model, str):
+            known["model"] = {"source": model[:300]}
+        self.about = About("tinker-cookbook", f"tinker-cookbook, {path.resolve().name}", config=config, known=known)
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """Iterations are counted from 0, and an evaluation is of the iteration before whose update it was made."""
+        self._metrics.catch_up(start, final=final)
+        folders = _folders(self._path)
+        for step in sorted({*folders, *self._metrics.steps()}):
+            if step < start:
+                continue
+            metrics = self._metrics.of(step)
+            waits = self._metrics.there and not metrics
+            yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
+            for file in sorted(folders[step].glob(f"*{SUMMARIES}")) if step in folders else ():
+                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=final)
+                for key in lines.keys:
+                    yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
+                yield Step(step, unreadable=lines.wrong, open=waits)
+
+
+def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a line; those of an evaluation under `eval/`."""
+    named = {name: value for name, value in line.items() if name != "step"}
+    return {
+        f"eval/{name}" if name.split("/", 1)[0] in EVALUATIONS and not name.startswith("eval/") else name: value
+        for name, value in named.items()
+    }
+
+
+def _config(path: Path) -> dict[str, Json]:
+    try:
+        found = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _group_of(line: Any) -> int:
+    if line["schema_version"] != VERSION:
+        raise ValueError(
+            f"a rollout summary of version {line['schema_version']}, and this program reads version {VERSION}"
+        )
+    return int(line["group_idx"])
+
+
+def _groups(lines: GroupedLines[int], key: int, *, evaluated: bool) -> list[Group]:
+    made: list[Completion] = []
+    about: Mapping[str, Any] = {}
+    for at, line in lines.of(key):
+        try:
+            made.append(_completion(line))
+            about = line
+        except NOT_SUCH as error:
+            lines.say(at, error)
+    if not made:
+        return []
+    tags = ", ".join(map(str, about.get("tags") or ()))
+    prompt = f"Group {key} of {about['split']}{f' ({tags})' if tags else ''}: its prompt is not in the file."
+    return [Group(prompt, made, prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200], evaluated=evaluated)]
+
+
+def _completion(line: Mapping[str, Any]) -> Completion:
+    total, final = number(line["total_reward"]), number(line.get("final_reward"))
+    policy = line.get("sampling_client_step")
+    turns = [
+        Turn(
+            ASSISTANT,
+            json.dumps(step["logs"], ensure_ascii=False) if step.get("logs") else f"[{step['ac_len']} tokens]",
+            reward=number(step.get("reward")),
+            policy_version=None if policy is None else str(policy),
+        )
+        for step in line["steps"]
+    ]
+    steps = [turn.reward for turn in turns]
+    return Completion(
+        turns=turns,
+        reward=total,
+        rewards={"steps": None if None in steps else sum(one for one in steps if one is not None), "final": final},
+        token_count=sum(step["ac_len"] for step in line["steps"]),
+    )
