@@ -31,6 +31,7 @@ from backend.contract.token_texts import TokenTexts
 from backend.contract.trl import in_our_terms
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
 from groupscope.recording import Completion, Group, Recording, start_run
+from groupscope.samples import plain
 from groupscope.tokens import Tokens
 
 log = logging.getLogger("groupscope")
@@ -385,19 +386,7 @@ def _name(trainer: Any) -> str:
 
 def _theirs(trainer: Any) -> dict[str, Json]:
     """The trainer's arguments, as far as JSON has them."""
-    return {name: _json(value) for name, value in trainer.args.to_dict().items()}
-
-
-def _json(value: Any) -> Json:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
-    return str(value)
+    return dict(plain(trainer.args.to_dict()))
 
 
 def _known(trainer: Any, steps: int) -> dict[str, Json]:
