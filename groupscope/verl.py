@@ -174,7 +174,7 @@ def _samples_of_queue(batch: Any) -> Iterator[Sample]:
     known = {ours: data[theirs].unbind() for theirs, ours in PER_TOKEN.items() if theirs in data}
     prompts, responses, masks = (data[name].unbind() for name in FIELDS[:3])
     scores = data["rm_scores"].unbind() if "rm_scores" in data else None
-    truths = data["reward_model"].tolist() if "reward_model" in data else [None] * len(batch.keys)
+    truths = list(data["reward_model"]) if "reward_model" in data else [None] * len(batch.keys)
     for row, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
         if tag.get("is_padding", False):
             continue
