@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backend.contract.base import Json
 from backend.contract.token_texts import TokenTexts
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens, Values
@@ -60,6 +61,13 @@ class Groups:
             ),
             finish_reason="stop" if ids and ids[-1] == self._tokenizer.eos_token_id else "length",
         )
+
+
+def grpo_advantage(estimator: object, *, by_std: object) -> Json:
+    """How rewards become advantages in verl 0.9 and SkyRL 0.3, in our terms; None if it is not GRPO's way, which both have in common."""
+    if str(estimator) != "grpo":
+        return None
+    return {"kind": "group_zscore", "std": "sample", "eps": 1e-6} if by_std else {"kind": "group_center"}
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from skyrl.train.utils.callbacks import TrainingCallback
 
 from backend.contract.protocol import EVALUATION
 from groupscope.recording import Recording, start_run
-from groupscope.samples import Groups, Sample, plain
+from groupscope.samples import Groups, Sample, grpo_advantage, plain
 
 log = logging.getLogger("groupscope")
 
@@ -41,7 +41,8 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002 — as it is called
         """The run begins, or goes on from a checkpoint."""
         try:
-            config = asdict(trainer.cfg)
+            config, algorithm = asdict(trainer.cfg), trainer.cfg.trainer.algorithm
+            advantage = grpo_advantage(algorithm.advantage_estimator, by_std=algorithm.grpo_norm_by_std)
             self._groups = Groups(trainer.tokenizer)
             self._recording = start_run(
                 **({"name": "SkyRL"} | self._options),
@@ -50,6 +51,7 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
                 config=plain(config),
                 known={
                     "sampling": {"group_size": trainer.cfg.generator.n_samples_per_prompt},
+                    "algorithm": {"advantage": advantage},
                     "budget": {"steps": callback_input.total_steps or None},
                 },
                 from_step=callback_input.global_step,

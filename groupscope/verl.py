@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from groupscope.recording import Recording, start_run
-from groupscope.samples import Groups, Sample, plain
+from groupscope.samples import Groups, Sample, grpo_advantage, plain
 
 log = logging.getLogger("groupscope")
 
@@ -57,7 +57,8 @@ class Teller:
         try:
             from omegaconf import OmegaConf
 
-            config = trainer.config
+            config, algorithm = trainer.config, trainer.config.algorithm
+            by_std = algorithm.get("norm_adv_by_std_in_grpo", True)
             self._groups = Groups(trainer.tokenizer)
             self.recording = start_run(
                 **({"name": str(config.trainer.experiment_name)} | dict(self._options)),
@@ -67,6 +68,7 @@ class Teller:
                 known={
                     "model": {"source": str(config.actor_rollout_ref.model.path)[:300]},
                     "sampling": {"group_size": config.actor_rollout_ref.rollout.n},
+                    "algorithm": {"advantage": grpo_advantage(algorithm.adv_estimator, by_std=by_std)},
                     "budget": {"steps": getattr(trainer, "total_training_steps", None)},
                 },
                 from_step=trainer.global_steps,

@@ -47,6 +47,7 @@ def assert_recorded(backend: Backend, trainer: str, tokenizer: Any, *, names: di
     """`names` are columns of the token view, and by how much their `values` are shifted."""
     [run] = backend.client.runs(kind="recorded").items
     assert (run.status, run.progress.step, run.config["trainer"]["name"]) == ("finished", 1, trainer)
+    assert run.config["algorithm"]["advantage"] == {"kind": "group_zscore", "std": "sample", "eps": 1e-6}
     assert backend.client.metrics(run.id).series[metric].step == [0]
     found = backend.client.groups(run.id, step=0, sort="index").items
     groups: list[Group] = [backend.client.group(one.id) for one in found]
@@ -72,10 +73,22 @@ class Generator:
 
 
 @dataclass
+class Algorithm:
+    advantage_estimator: str = "grpo"
+    grpo_norm_by_std: bool = True
+
+
+@dataclass
+class Trainer:
+    algorithm: Algorithm = field(default_factory=Algorithm)
+
+
+@dataclass
 class SkyConfig:
     """What the callback reads of SkyRL's own, a tree of dataclasses as this is."""
 
     generator: Generator = field(default_factory=Generator)
+    trainer: Trainer = field(default_factory=Trainer)
 
 
 @pytest.fixture
@@ -164,6 +177,7 @@ def configuration() -> Any:
     known = {
         "actor_rollout_ref": {"model": {"path": "tiny"}, "rollout": {"n": 2}},
         "trainer": {"experiment_name": "mine"},
+        "algorithm": {"adv_estimator": "grpo"},
     }
     return OmegaConf.create(known)
 
