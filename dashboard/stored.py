@@ -1,28 +1,17 @@
 """A stored configuration as the pages read it: at dotted paths, by its rewards, as a run on a policy, and with a field replaced."""
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
-from backend.contract.stored import REWARDS, get, number_at, reward_functions, rewards_in, text_at
+from backend.contract.stored import REWARDS, get, number_at, put, reward_functions, rewards_in, text_at
 
-__all__ = ["REWARDS", "get", "number_at", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
+__all__ = ["REWARDS", "get", "number_at", "put", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-def put(value: Json, path: str, new: Json) -> Json:
-    """A copy of the value with `new` at the path; missing objects on the way are made."""
-    head, _, rest = path.partition(".")
-    if not head:
-        return new
-    if isinstance(value, list) and head.isdecimal() and int(head) < len(value):
-        index = int(head)
-        return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
-    known = value if isinstance(value, dict) else {}
-    return {**known, head: put(known.get(head), rest, new)}
 
 
 def reward_names(config: Mapping[str, Json]) -> list[str]:
@@ -49,9 +38,10 @@ def as_policy_run(config: Mapping[str, Json]) -> dict[str, Json]:
     return {**config, "task": asked, "rewards": pairs.get("rewards"), "sampling": sampling}
 
 
-def completions_per_step(config: Mapping[str, Json]) -> int:
-    """Prompts × group size."""
-    return int(number_at(config, "sampling.prompts_per_step", 1) * number_at(config, "sampling.group_size", 1))
+def completions_per_step(config: Mapping[str, Json]) -> float:
+    """Prompts × group size; NaN if another trainer has not said them."""
+    unknown = math.nan if "theirs" in config else 1
+    return number_at(config, "sampling.prompts_per_step", unknown) * number_at(config, "sampling.group_size", unknown)
 
 
 def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: U) -> T | U:

@@ -18,7 +18,7 @@ from backend.contract.base import Json
 from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
-from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
@@ -161,6 +161,7 @@ class Client:
     sweeps = _list("/api/v1/sweeps", r.Page[r.SweepSummary], q.PageQuery)
     groups_of_prompt = _list("/api/v1/groups", r.Page[GroupSummary], q.PromptGroupQuery)
     compare_metrics = _list("/api/v1/metrics", r.Page[r.Metrics], q.ComparedMetricQuery)
+    common_prompts = _list("/api/v1/prompts", r.Page[CommonPrompt], q.CommonPromptQuery)
     groups = _list_of_run("groups", r.Page[GroupSummary], q.GroupQuery)
     pairs = _list_of_run("pairs", r.Page[PairRecord], q.PairQuery)
     prompts = _list_of_run("prompts", r.Page[PromptSummary], q.PromptQuery)
@@ -268,8 +269,11 @@ class Client:
         """The whole run as JSON lines, in chunks as they arrive."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/export")
 
-    def export_table(self, run_id: int, table: Literal["groups", "metrics"]) -> Iterator[bytes]:
-        """All groups (a row for each completion) or all metrics of the live history as one Parquet file, in chunks."""
+    def export_table(self, run_id: int, table: Literal["groups", "tokens", "metrics"]) -> Iterator[bytes]:
+        """All groups (a row for each completion), the same with their tokens, or all metrics of the live history as one Parquet file, in
+        chunks."""
+        if table == "tokens":
+            return self._to.chunks(f"/api/v1/runs/{run_id}/export/groups.parquet?tokens=true")
         return self._to.chunks(f"/api/v1/runs/{run_id}/export/{table}.parquet")
 
     def upload(
