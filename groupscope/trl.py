@@ -335,7 +335,7 @@ class Together:
             return [own if rank == self._rank else None for rank in range(self._processes)]
         try:
             packed = pickle.dumps(own)  # here: an error inside of the collective would leave the others in it
-        except Exception:  # the boundary between a record and the training that it must not end
+        except Exception:  # as for `_safely`
             log.exception("token values of a step are not recorded; the training goes on")
             packed = pickle.dumps(None)
         received: list[Any] | None = [None] * self._processes if self._rank == 0 else None
