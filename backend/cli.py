@@ -2,25 +2,34 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+from pydantic import ValidationError
 
 from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.connection import Connection
+from backend.contract.grpo import GrpoConfig
 from backend.contract.home import CannotStart, load, system_words, token_in
 from backend.contract.records import MOST_PARTS
+from backend.contract.trl_script import script_of, trl_script
+from backend.contract.trl_text import is_trl, read_trl
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
+    from groupscope.files.importer import Tally
+
+_SHOWN_EVERY = 0.5  # seconds, of an import's progress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,7 +38,7 @@ app = typer.Typer(
     help="Groupscope: configure, queue and train GRPO runs, and see every sampled group.",
 )
 
-What = Literal["all", "groups", "metrics", "report"]
+What = Literal["all", "groups", "tokens", "metrics", "report", "trl"]
 Backend = Annotated[str | None, typer.Option(help="The backend's address (GROUPSCOPE_BACKEND_URL).")]
 # no option takes the token itself: every user of a machine can read its command lines
 TokenFile = Annotated[
@@ -58,6 +67,32 @@ def up(
     _export(home=home, backend_port=backend_port)
     with _plain_errors():
         run(Up(load(Settings), port, browser, quickstart), typer.echo)
+
+
+@app.command()
+def view(
+    path: Annotated[Path, typer.Argument(help="The folder, or file, into which another trainer writes.", exists=True)],
+    port: Annotated[
+        int | None, typer.Option(help="The dashboard's port; 8501 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    backend_port: Annotated[
+        int | None, typer.Option(help="The backend's port; 8000 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="The data directory; by default one for this folder, in ~/.local/share/groupscope/view."),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the dashboard.")] = True,
+) -> None:
+    """Show the runs in a folder of another trainer, and follow them: backend and dashboard, without a worker."""
+    _require("backend", "uvicorn")
+    _require("dashboard", "streamlit")
+    from backend.settings import Settings
+    from backend.up import Up, free_port, run, view_home
+
+    with _plain_errors():
+        _export(home=home or view_home(path), backend_port=backend_port or free_port(8000))
+        run(Up(load(Settings), port or free_port(8501), browser, quickstart=False, viewed=path.resolve()), typer.echo)
 
 
 @app.command()
@@ -173,14 +208,15 @@ def export(
     what: Annotated[
         What,
         typer.Option(
-            help="all: the run with its groups and metrics as JSON lines; groups, metrics: a Parquet file; report: an HTML page that opens without a server."
+            help="all: the run with its groups and metrics as JSON lines; groups, metrics: a Parquet file; tokens: groups with the values of each "
+            "token; report: an HTML page that opens without a server; trl: its configuration as a script for TRL."
         ),
     ] = "all",
     backend: Backend = None,
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
+    """Write a run to a file: with all its groups and metrics, as a report, or as a script for TRL."""
     if output is None and sys.stdout.isatty():  # what models wrote would steer the terminal
         _fail(f"run {run_id} is not shown in a terminal: write it to a file with -o, or send it to a program (| less)")
     if output is not None and output.is_dir():
@@ -189,6 +225,8 @@ def export(
         if what == "report":
             client.run(run_id)  # refused in plain words
             chunks = _report(run_id)
+        elif what == "trl":
+            chunks = iter([script_of(client, run_id).encode()])
         else:
             chunks = client.export(run_id) if what == "all" else client.export_table(run_id, what)
         if output is None:
@@ -202,6 +240,127 @@ def export(
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[
+        Path, typer.Argument(help="A file or a folder that another trainer wrote; docs/import.md lists what is known.")
+    ],
+    follow: Annotated[bool, typer.Option("--follow", help="Stay, and import what is written from now on.")] = False,
+    name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of the run; may be given several times.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="Whose files these are, should they be taken for another's.")
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(help="Completions of a prompt, if the files do not say it (TRL's num_generations).", min=1),
+    ] = None,
+    from_step: Annotated[
+        int | None,
+        typer.Option(help="Import anew from this step on, counted from 0; the run's older record is replaced.", min=0),
+    ] = None,
+    backend: Backend = None,
+    token_file: TokenFile = None,
+    home: Home = None,
+) -> None:
+    """Record what another trainer left on the disk as runs. Again and again: only what is new is sent."""
+    from groupscope.files.catalog import named
+    from groupscope.files.format import Options, Unreadable
+    from groupscope.files.importer import Imports, Labels
+
+    with _client(backend, token_file, home) as client:
+        try:
+            imports = Imports(
+                client,
+                path,
+                options=Options(group_size),
+                labels=Labels(name, tag or ()),
+                only=named(format) if format else None,
+                from_step=from_step,
+                say=lambda line: typer.echo(_plain(line)),
+                show=_Progress(),
+            )
+            if follow:
+                with _until_asked_to_end() as asked:
+                    imports.follow(asked)
+            else:
+                imports.once()
+        except Unreadable as error:
+            _fail(str(error))
+        if imports.failed:
+            raise typer.Exit(1)
+
+
+class _Progress:
+    """Shows on a terminal how far an import is."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = time.monotonic()
+
+    def __call__(self, tally: "Tally", step: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._shown > _SHOWN_EVERY:
+            self._shown = now
+            pace = tally.completions / (now - self._began)
+            typer.echo(f"\rstep {step:,}: {tally.completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
+
+
+@contextmanager
+def _until_asked_to_end() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for an end; whether one of them came."""
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda one, _: asked.append(one)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@app.command()
+def convert(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A run's configuration (YAML), or one of TRL's: a Python script, which is read and never run, JSON or YAML.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here instead of to the next program.")
+    ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(help="A run's configuration with what TRL's does not say: model, task and rewards.", exists=True),
+    ] = None,
+) -> None:
+    """Turn a run's configuration into a script for TRL, or one of TRL's into a run's; what has no counterpart is said line by line."""
+    with _plain_errors():
+        text = _text_of(file)
+        try:
+            if is_trl(text):
+                rest = GrpoConfig().model_dump(mode="json") if base is None else _read_config(base)
+                config, remarks = read_trl(text, rest)
+                written = yaml_text.write(config)
+            else:
+                remarks = []
+                written = trl_script(GrpoConfig.model_validate(_read_config(file)).model_dump(mode="json"), file.stem)
+        except yaml_text.Unreadable as error:
+            _fail(f"{file} cannot be read: {error}")
+        except ValidationError as error:
+            first = error.errors()[0]
+            _fail(f"{file} is not a run's configuration: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        for remark in remarks:
+            typer.echo(_plain(remark), err=True)
+        if output is None:
+            typer.echo(written, nl=False)
+        else:
+            output.write_text(written, encoding="utf-8")
 
 
 @app.command()
@@ -373,12 +532,18 @@ def _fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _read_config(file: Path) -> dict[str, Json]:
+def _text_of(file: Path) -> str:
+    """The text of a configuration, of a longer one its beginning."""
     try:
         with file.open(encoding="utf-8") as opened:
-            config = yaml_text.read(opened.read(yaml_text.MOST_LETTERS + 1))
+            return opened.read(yaml_text.MOST_LETTERS + 1)
     except UnicodeDecodeError as error:
         _fail(f"{file} is not readable YAML, which is text in UTF-8: {error}")
+
+
+def _read_config(file: Path) -> dict[str, Json]:
+    try:
+        config = yaml_text.read(_text_of(file))
     except yaml_text.Unreadable as error:
         _fail(f"{file} is not readable YAML: {error}")
     if not isinstance(config, dict):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +26,12 @@ from backend.services import RowId, ServicesDep
 from backend.storage import history
 from backend.storage.database import Database
 from backend.storage.tables import attempt, metric, prompt_group
-from backend.telemetry import groups
+from backend.telemetry import groups, token_table
 from backend.telemetry.metrics import is_live
 
 PAGE = 50  # groups
-ROWS = 20_000  # values of metrics in a page
+ROWS = 20_000  # values of metrics in a page, and completions with their tokens in a part of a table
+TOKENS = 500_000  # the same of tokens, each of which has up to 16 values
 Chunks = Iterator[bytes]
 
 
@@ -141,10 +143,45 @@ GROUPS = pa.schema(
 )  # fmt: skip
 
 
+GROUPS_WITH_TOKENS = pa.schema([*GROUPS, *token_table.FIELDS])
+
+
 def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
     """A row for each completion of the live history; `rewards` is JSON, one object for each reward. Raises NotFound at once."""
     reading = Reading(database, run_id)
     return _parquet(GROUPS, (_completions(page) for page in live_groups(reading)))
+
+
+def tokens_table(database: Database, home: Path, run_id: int) -> Iterator[bytes]:
+    """The same rows with the values of each token as lists; null for completions whose tokens were not kept. Raises NotFound at once."""
+    reading = Reading(database, run_id)
+    return _written(GROUPS_WITH_TOKENS, _with_tokens(reading, home))
+
+
+def _with_tokens(reading: Reading, home: Path) -> Iterator[pa.Table]:
+    """A table is written once its completions have TOKENS tokens: however long they are, no more lie in the memory."""
+    traces = token_table.TokenTable(home)
+    rows: list[dict[str, Any]] = []
+    values: list[token_table.Values] = []
+    count = 0
+    for page in live_groups(reading):
+        with reading.page() as tx:
+            files = token_table.files(tx, reading.run_id, page)
+        for group in page:
+            rows += _completions([group])
+            pairs = [(group.index, one.index) for one in group.completions]
+            values += traces.of(files.get((group.attempt, group.step)), pairs)
+            count += sum(one.token_count for one in group.completions)
+            if count >= TOKENS or len(rows) >= ROWS:
+                yield _table(rows, values)
+                rows, values, count = [], [], 0
+    if rows:
+        yield _table(rows, values)
+
+
+def _table(rows: list[dict[str, Any]], values: list[token_table.Values]) -> pa.Table:
+    plain = pa.Table.from_pylist(rows, schema=GROUPS)
+    return pa.Table.from_arrays([*plain.columns, *token_table.arrays(values)], schema=GROUPS_WITH_TOKENS)
 
 
 def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
@@ -165,10 +202,14 @@ def _completions(page: list[Any]) -> list[dict[str, Any]]:
 
 
 def _parquet(schema: pa.Schema, pages: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
+    return _written(schema, (pa.Table.from_pylist(rows, schema=schema) for rows in pages))
+
+
+def _written(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
     sink = _Sink()
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-        for rows in pages:
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        for table in tables:
+            writer.write_table(table)
             yield sink.take()
     yield sink.take()
 
@@ -202,8 +243,11 @@ def export_run(services: ServicesDep, run_id: RowId) -> Lines:
 
 
 @router.get("/runs/{run_id}/export/groups.parquet", response_class=Parquet)
-def export_groups(services: ServicesDep, run_id: RowId) -> Parquet:
-    """Every completion of the run, with its group."""
+def export_groups(services: ServicesDep, run_id: RowId, tokens: bool = False) -> Parquet:
+    """Every completion of the run, with its group, and with `tokens` the values of each token."""
+    if tokens:
+        table = tokens_table(services.database, services.settings.home, run_id)
+        return file(Parquet, f"run-{run_id}-tokens.parquet", table)
     return file(Parquet, f"run-{run_id}-groups.parquet", groups_table(services.database, run_id))
 
 

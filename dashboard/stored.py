@@ -7,23 +7,11 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
-from backend.contract.stored import REWARDS, get, number_at, reward_functions, rewards_in, text_at
+from backend.contract.stored import REWARDS, get, number_at, put, reward_functions, rewards_in, text_at
 
-__all__ = ["REWARDS", "get", "number_at", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
+__all__ = ["REWARDS", "get", "number_at", "put", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-def put(value: Json, path: str, new: Json) -> Json:
-    """A copy of the value with `new` at the path; missing objects on the way are made."""
-    head, _, rest = path.partition(".")
-    if not head:
-        return new
-    if isinstance(value, list) and head.isdecimal() and int(head) < len(value):
-        index = int(head)
-        return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
-    known = value if isinstance(value, dict) else {}
-    return {**known, head: put(known.get(head), rest, new)}
 
 
 def reward_names(config: Mapping[str, Json]) -> list[str]:

@@ -269,8 +269,11 @@ class Client:
         """The whole run as JSON lines, in chunks as they arrive."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/export")
 
-    def export_table(self, run_id: int, table: Literal["groups", "metrics"]) -> Iterator[bytes]:
-        """All groups (a row for each completion) or all metrics of the live history as one Parquet file, in chunks."""
+    def export_table(self, run_id: int, table: Literal["groups", "tokens", "metrics"]) -> Iterator[bytes]:
+        """All groups (a row for each completion), the same with their tokens, or all metrics of the live history as one Parquet file, in
+        chunks."""
+        if table == "tokens":
+            return self._to.chunks(f"/api/v1/runs/{run_id}/export/groups.parquet?tokens=true")
         return self._to.chunks(f"/api/v1/runs/{run_id}/export/{table}.parquet")
 
     def upload(

@@ -20,6 +20,18 @@ def get(value: Json, path: str) -> Json:
     return value
 
 
+def put(value: Json, path: str, new: Json) -> Json:
+    """A copy of the value with `new` at the path; missing objects on the way are made."""
+    head, _, rest = path.partition(".")
+    if not head:
+        return new
+    if isinstance(value, list) and head.isdecimal() and int(head) < len(value):
+        index = int(head)
+        return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
+    known = value if isinstance(value, dict) else {}
+    return {**known, head: put(known.get(head), rest, new)}
+
+
 def number_at(config: Mapping[str, Json], path: str, default: float) -> float:
     """The number at a dotted path, or the default."""
     value = get(dict(config), path)

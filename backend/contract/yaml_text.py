@@ -81,6 +81,11 @@ def read(text: str) -> Json:
     return plain
 
 
+def write(value: Json) -> str:
+    """The text of a configuration, as `read` takes it."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+
+
 def _whole(digits: str) -> int:
     number = int(digits)
     if not -_INT64 <= number < _INT64:

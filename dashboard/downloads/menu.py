@@ -10,18 +10,22 @@ from dashboard.downloads.routes import What, address
 
 _STYLE = Path(__file__).with_name("menu.css")
 _GROUPS = {"bookmarked": "bookmarked", "examples": "examples"}
+_OF_GROUPS = ("groups", "tokens")
 _FILES: tuple[tuple[What, str, str, str], ...] = (
     ("report", "Report", "HTML", "Charts, health, groups and configuration; opens without a server."),
     ("groups", "Groups", "Parquet", "A row for each completion, with its group."),
+    ("tokens", "Tokens", "Parquet", "The same rows with each token: ids, texts, log-probs; many times as large."),
     ("metrics", "Metrics", "Parquet", "A row for each value of each metric."),
     ("lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
     ("configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."),
+    ("trl", "TRL script", "Python", "The same run under TRL 1.16, recorded here; the form reads it back."),
 )
 
 
 def draw_downloads(run: Run) -> None:
     """Draw links to the files, each of which is made when somebody asks for it."""
     with_groups = run.by_groups or run.kind == "sample"
+    made_here = run.by_groups and not run.recorded
     with st.popover("Downloads", icon=":material/download:"):
         asked: dict[str, str] = {}
         if with_groups:
@@ -38,7 +42,7 @@ def draw_downloads(run: Run) -> None:
             asked = {"groups": ",".join(chosen) or "none"}
         rows = []
         for what, name, form, about in _FILES:
-            if what != "groups" or with_groups:
+            if (with_groups or what not in _OF_GROUPS) and (made_here or what != "trl"):
                 link = escape(address(run.id, what, **(asked if what == "report" else {})))
                 rows.append(f'<a href="{link}" download><b>{name}</b><i>{form}</i><span>{about}</span></a>')
         st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="downloads">{"".join(rows)}</div>')

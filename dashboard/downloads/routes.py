@@ -16,11 +16,12 @@ from starlette.routing import Route
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import load
+from backend.contract.trl_script import script_of
 from dashboard.components.pictures import TICKET, find, png, svg
 from dashboard.downloads.report import gather, report
 from dashboard.settings import Settings
 
-What = Literal["report", "groups", "metrics", "lines", "configuration"]
+What = Literal["report", "groups", "tokens", "metrics", "lines", "configuration", "trl"]
 _EARLIER = "This link was made before the dashboard restarted: open the run's page again."
 _ALONE = 560  # pixels: the plot of a downloaded picture
 
@@ -39,13 +40,19 @@ def _configuration(client: Client, run_id: int, _: str) -> Iterator[bytes]:
     yield yaml.safe_dump(client.run(run_id).config, sort_keys=False, allow_unicode=True).encode()
 
 
+def _trl_script(client: Client, run_id: int, _: str) -> Iterator[bytes]:
+    yield script_of(client, run_id).encode()
+
+
 _PARQUET = "application/vnd.apache.parquet"
 _FILES: dict[str, _File] = {
     "report": _File(".html", "text/html; charset=utf-8", _report),
     "groups": _File("-groups.parquet", _PARQUET, lambda client, run_id, _: client.export_table(run_id, "groups")),
+    "tokens": _File("-tokens.parquet", _PARQUET, lambda client, run_id, _: client.export_table(run_id, "tokens")),
     "metrics": _File("-metrics.parquet", _PARQUET, lambda client, run_id, _: client.export_table(run_id, "metrics")),
     "lines": _File(".jsonl", "application/x-ndjson", lambda client, run_id, _: client.export(run_id)),
     "configuration": _File(".yaml", "application/yaml", _configuration),
+    "trl": _File("-trl.py", "text/x-python; charset=utf-8", _trl_script),
 }
 
 

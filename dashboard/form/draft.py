@@ -12,8 +12,11 @@ from pydantic import ValidationError
 
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Run
+from backend.contract.trl_script import trl_script
+from backend.contract.trl_text import is_trl, read_trl
 from backend.contract.yaml_text import Unreadable, read
 from dashboard.form.schema import FIELDS, complete, fields_of, unknown
 from dashboard.format import plain
@@ -21,6 +24,7 @@ from dashboard.stored import get, put
 from dashboard.wording import dump
 
 _KEY = "draft"
+_YAML, _TRL = "YAML", "TRL script"
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Draft:
     parent_id: int | None = None
     origin: str | None = None  # the address that filled it, so that the same address fills it once
     left_out: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # what of TRL's settings has no counterpart
     sample_id: int | None = None  # what was sampled before the launch
     sample_before: int | None = None  # the same completions as they were scored before the latest change
     sample_prompts: int = 4
@@ -81,7 +86,7 @@ class Draft:
     def fill(self, config: Mapping[str, Json]) -> None:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
         self.config = cast("dict[str, Json]", complete(fields_of(dict(config)), dict(config)))
-        self.left_out = list(unknown(dict(config), self.config))
+        self.left_out, self.remarks = list(unknown(dict(config), self.config)), []
         self.kept = self.config
         self.changes[""] += 1
 
@@ -144,42 +149,66 @@ def to_yaml(config: Mapping[str, Json]) -> str:
     return dump(dict(config))
 
 
-def from_yaml(text: str) -> dict[str, Json]:
-    """The configuration in the text. Raises Unreadable.
+def from_text(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
+    """The configuration in the text, as YAML or as one of TRL's on the base; with a line for each setting of TRL's that it lacks.
 
-    A valid one gets the defaults of the model itself, as a submitted file would; of any other, the form shows what is wrong.
+    Raises Unreadable. A valid one gets the defaults of the model itself, as a submitted file would; of any other, the form shows what is wrong.
     """
+    remarks: list[str] = []
     try:
-        config = read(text)
+        if is_trl(text):
+            of_groups = base if base.get("kind") == "grpo" else GrpoConfig().model_dump(mode="json")
+            config: Json
+            config, remarks = read_trl(text, of_groups)
+        else:
+            config = read(text)
     except Unreadable as error:
-        raise Unreadable(f"This YAML cannot be read: {error}.") from error
+        raise Unreadable(f"This configuration cannot be read: {error}.") from error
     if not isinstance(config, dict) or not config:
         raise Unreadable("A configuration is a mapping such as `sampling: {group_size: 8}`.")
     kind = str(config.setdefault("kind", "grpo"))
     if kind not in FIELDS:
         raise Unreadable(f"This form is for runs of the kinds {', '.join(FIELDS)}, and the file's kind is {kind}.")
     try:
-        return RUN_CONFIG.validate_python(config).model_dump(mode="json")
+        return RUN_CONFIG.validate_python(config).model_dump(mode="json"), remarks
     except ValidationError:
-        return config
+        return config, remarks
 
 
-@st.dialog("Configuration as YAML", width="large")
-def show_yaml(draft: Draft) -> None:
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"This file is not text in UTF-8 ({error}): save it as such.") from error
+
+
+@st.dialog("Configuration as a file", width="large")
+def show_files(draft: Draft) -> None:
     """Two tabs: the draft to take away, and a file or text to bring in."""
     away, bring = st.tabs(["Export", "Import"])
     with away:
-        text = to_yaml(draft.config)
-        st.download_button("Download", text, file_name=f"{draft.name or 'run'}.yaml", icon=":material/download:")
+        forms = [_YAML, _TRL] if draft.get("kind") == "grpo" else [_YAML]
+        form = st.segmented_control("Form", forms, default=_YAML, required=True, label_visibility="collapsed")
+        text = to_yaml(draft.config) if form == _YAML else trl_script(draft.config, draft.name or "a run of the form")
+        ending = "yaml" if form == _YAML else "py"
+        st.download_button("Download", text, file_name=f"{draft.name or 'run'}.{ending}", icon=":material/download:")
+        if form == _TRL:
+            st.caption(
+                "Trains under TRL 1.16 and is recorded here. It is read back under Import, with what you change in GRPOConfig."
+            )
         st.code(text, language=None, height=420)
     with bring:
-        file = st.file_uploader("YAML file", type=["yaml", "yml"])
+        file = st.file_uploader("YAML file, or a configuration of TRL's", type=["yaml", "yml", "json", "py"])
         pasted = st.text_area("or paste it here", height=240)
+        st.caption(
+            "A Python script with a GRPOConfig is read and never run. Model, task and rewards stay as in the form unless it names them."
+        )
         if st.button("Fill the form", type="primary", disabled=not (file or pasted.strip())):
             try:
-                draft.fill(from_yaml(file.getvalue().decode(errors="replace") if file else pasted))
+                config, remarks = from_text(_decoded(file.getvalue()) if file else pasted, draft.config)
+                draft.fill(config)
             except Unreadable as reason:
                 st.error(plain(str(reason)), icon=":material/error:")
             else:
-                draft.parent_id = None
+                draft.parent_id, draft.remarks = None, remarks
                 st.rerun()

@@ -15,7 +15,7 @@ from dashboard.before_launch.results import measured
 from dashboard.components.address import number_in_address, read, whole, write_only
 from dashboard.components.synced import one_of
 from dashboard.form import draft as drafts
-from dashboard.form.draft import Draft, on_change, show_yaml
+from dashboard.form.draft import Draft, on_change, show_files
 from dashboard.form.fields import Form
 from dashboard.form.model import models_for
 from dashboard.form.own_rewards import follow, own_rewards
@@ -128,8 +128,10 @@ def show_heading(draft: Draft) -> str:
         view = FORM
         if draft.get("kind") == "grpo":
             view = one_of("View", (FORM, BEFORE_LAUNCH), key=PART)
-        if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
-            show_yaml(draft)
+        if st.button(
+            "YAML, TRL", icon=":material/swap_vert:", help="Export or import the configuration: YAML, or TRL's"
+        ):
+            show_files(draft)
     return view
 
 
@@ -140,6 +142,9 @@ def show_origin(draft: Draft) -> None:
     if draft.left_out:
         names = ", ".join(draft.left_out)
         st.info(plain(f"This version does not know these fields, and left them out: {names}"), icon=":material/info:")
+    if draft.remarks:
+        said = "\n".join(f"- {plain(one)}" for one in draft.remarks)
+        st.info(f"Read from a configuration of TRL's. To see to:\n{said}", icon=":material/info:")
 
 
 def show_start(draft: Draft, preflight: Preflight | None) -> None:

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import recorded
 from serving import Backend
+from token_traces import trace_of_tokens
 
 from backend import export
 from backend.contract.client import ApiError
@@ -91,3 +92,33 @@ def test_an_evaluation_that_a_resumed_run_makes_again_is_one_row_the_last(backen
     backend.client.report(run_id, report)
     rows = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "metrics")))).to_pylist()
     assert [(row["name"], row["value"]) for row in rows] == [("eval/pass@1", 0.5), ("eval/reward", 0.75)]
+
+
+def test_tokens_stand_beside_the_completions_that_kept_them(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(export, "PAGE", 1)  # a step's file is then read over several pages
+    monkeypatch.setattr(export, "TOKENS", 20)
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step, group in enumerate([1, 0, 1]):
+        trace = trace_of_tokens([["Paris", " \x00é", "\n"], ["no"]], group=group)
+        groups = [recorded.group_of(index, [1.0, 0.0, 0.5]) for index in range(2)]
+        sent = recorded.p.Report(attempt=claim.attempt, seq=step, step=step, groups=groups, trace=trace)
+        backend.client.report(run_id, sent)
+    files = sorted((backend.home / "traces" / str(run_id)).iterdir())
+    files[1].write_bytes(b"damaged")
+    rows = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "tokens")))).to_pylist()
+    plain = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "groups")))).to_pylist()
+    assert [{name: row[name] for name in plain[0]} for row in rows] == plain
+    kept = [row for row in rows if row["token_ids"] is not None]
+    assert [(row["step"], row["group_index"], row["completion_index"]) for row in kept] == [
+        (step, group, one) for step, group in ((0, 1), (2, 1)) for one in (0, 1)
+    ]
+    for row in kept:
+        trace = backend.client.tokens(row["completion_id"])
+        assert (row["token_ids"], row["token_texts"]) == (trace.token_ids, trace.texts)
+        for name in ("sampling_logprob", "logprob", "entropy", "kl", "clipped"):
+            assert row[f"token_{name}"] == getattr(trace, name)
+        assert row["token_value"] is None  # only a critic has it
+    assert files[1].name in caplog.text

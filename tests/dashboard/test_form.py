@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from dashboard.form.draft import Unreadable, from_yaml, to_yaml
+from dashboard.form.draft import Unreadable, from_text, to_yaml
 from dashboard.form.fields import in_labels
 from dashboard.form.schema import (
     FIELDS,
@@ -210,17 +210,17 @@ def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> Non
 @pytest.mark.slow
 def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:
     config = {**DEFAULT, "task": {"kind": "single_prompt", "prompt": prompt}}
-    assert get(from_yaml(to_yaml(config)), "task.prompt") == prompt
+    assert get(from_text(to_yaml(config), {})[0], "task.prompt") == prompt
 
 
 @recipes
 def test_an_exported_recipe_is_imported_unchanged(recipe: RecipeCard) -> None:
-    assert from_yaml(to_yaml(recipe.config)) == recipe.config
+    assert from_text(to_yaml(recipe.config), {})[0] == recipe.config
 
 
 def test_a_file_means_the_same_in_the_form_and_on_the_command_line() -> None:
     text = "sampling: {group_size: 4}"
-    assert from_yaml(text) == GrpoConfig.model_validate({"sampling": {"group_size": 4}}).model_dump(mode="json")
+    assert from_text(text, {})[0] == GrpoConfig.model_validate({"sampling": {"group_size": 4}}).model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_setting_that_no_json_holds_stays_as_it_was_typed(text: str) -> None:
 def test_a_part_that_stands_in_two_places_is_exported_twice() -> None:
     stop: list[Json] = ["a", "b"]
     config: dict[str, Json] = {**DEFAULT, "sampling": {"stop": stop}, "evaluation": {"stop": stop}}
-    assert get(from_yaml(to_yaml(config)), "evaluation.stop") == stop
+    assert get(from_text(to_yaml(config), {})[0], "evaluation.stop") == stop
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_a_part_that_stands_in_two_places_is_exported_twice() -> None:
 )
 def test_a_file_without_a_configuration_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(Unreadable) as refusal:
-        from_yaml(text)
+        from_text(text, {})
     assert str(refusal.value)

@@ -1,0 +1,194 @@
+"""A configuration of TRL's as text: JSON, YAML, or a Python script, which is read by its syntax tree and never executed."""
+
+import ast
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from backend.contract.base import Json, storable
+from backend.contract.trl import SHARED
+from backend.contract.trl_reading import from_settings, read_back
+from backend.contract.yaml_text import MOST_LETTERS, Unreadable, read
+
+OURS, BESIDE, PARTS = "GROUPSCOPE", "NOT_IN_TRL", "parts"
+"""In a script that this program wrote: what it hands to our package, what TRL has nothing like, and what our package makes of it."""
+_ARGUMENTS = ("GRPOConfig", "ScriptArguments", "ModelConfig")
+_ADAPTER = {"r": "lora_r", "lora_alpha": "lora_alpha", "target_modules": "lora_target_modules"}
+_ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8}  # PEFT's; TRL's command line has others
+_TRAINER = {"model": "model_name_or_path"}
+_DATA = {"path": "dataset_name", "name": "dataset_config", "split": "dataset_train_split"}
+_KNOWN = {name for name, _, _ in SHARED} | {"max_steps", "loss_type", "per_device_train_batch_size", "lr_scheduler_type", "epsilon", "output_dir"}  # fmt: skip
+
+
+@dataclass
+class _Script:
+    settings: dict[str, Json] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)  # by the setting's name, the line
+    remarks: list[str] = field(default_factory=list)
+    constants: dict[str, Json] = field(default_factory=dict)
+
+
+def is_trl(text: str) -> bool:
+    """Whether a text is a script with a GRPOConfig, or names and values such as TRL has."""
+    if "GRPOConfig(" in text:
+        return True
+    try:
+        values = read(text)
+    except Unreadable:
+        return False
+    return isinstance(values, dict) and bool(_KNOWN & values.keys()) and "sampling" not in values
+
+
+def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
+    """A configuration of ours as the text says it, on the base; and a line for each setting that is computed or has no counterpart.
+
+    Of a script that this program wrote, nothing is taken from the base. Raises Unreadable.
+    """
+    if "GRPOConfig(" not in text:
+        values = read(text)
+        if not isinstance(values, dict):
+            raise Unreadable("it holds no names and values such as `learning_rate: 1e-6`")
+        config, remarks = from_settings(values, base)
+        return _storable(config), remarks
+    script = _script(text)
+    used, beside = script.constants.get(OURS), script.constants.get(BESIDE)
+    if isinstance(used, dict) and isinstance(beside, dict):
+        script.settings.pop("model_init_kwargs", None)  # made of the model's source
+        config, remarks = read_back(script.settings, used, beside, script.computed)
+    else:
+        config, remarks = from_settings(script.settings, base, script.computed)
+    return _storable(config), script.remarks + remarks
+
+
+def _storable(config: dict[str, Json]) -> dict[str, Json]:
+    try:
+        storable(config)
+        written = json.dumps(config, allow_nan=False)
+        written.encode()
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"it holds what JSON cannot carry; correct it ({error})") from error
+    plain: dict[str, Json] = json.loads(written)
+    return plain
+
+
+def _script(text: str) -> _Script:
+    if len(text) > MOST_LETTERS:
+        raise Unreadable(f"it has more than {MOST_LETTERS:,} letters; shorten it")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of somebody's escapes
+            tree = ast.parse(text)
+        found = _found(tree)
+    except SyntaxError as error:
+        raise Unreadable(f"line {error.lineno}: {error.msg}; is it Python?") from error
+    except (RecursionError, MemoryError) as error:
+        raise Unreadable("it is nested too deeply; flatten it") from error
+    except ValueError as error:
+        raise Unreadable(f"it cannot be read as Python ({error})") from error
+    return found
+
+
+def _found(tree: ast.Module) -> _Script:
+    script = _Script()
+    assigned = [
+        (one.targets[0].id, one.value)
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
+    ]
+    names = [name for name, _ in assigned]
+    for name, value in assigned:
+        if names.count(name) == 1:
+            try:
+                script.constants[name] = _literal(value, {})
+            except _Computed:
+                continue
+    calls: dict[str, list[ast.Call]] = {}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Call):
+            calls.setdefault(_called(one), []).append(one)
+    for name in ("GRPOConfig", "LoraConfig", "GRPOTrainer", "load_dataset"):
+        if len(calls.get(name, [])) > 1:
+            script.remarks.append(f"there are {len(calls[name])} of `{name}(…)`: the first one is read")
+    for name in _ARGUMENTS:
+        _take(script, calls.get(name, []), {})
+    if "LoraConfig" in calls:
+        script.settings |= {"use_peft": True, **_ADAPTER_DEFAULTS}
+        _take(script, calls["LoraConfig"], _ADAPTER, only=True)
+    _take(script, calls.get("GRPOTrainer", []), _TRAINER, only=True)
+    _take(script, calls.get("load_dataset", []), _DATA, only=True, places=("path", "name"))
+    if OURS not in script.constants:
+        for call in calls.get("GRPOTrainer", [])[:1]:
+            rewards = next((one.value for one in call.keywords if one.arg == "reward_funcs"), None)
+            if rewards is not None:
+                script.remarks.append(
+                    f"`reward_funcs` are {ast.unparse(rewards)[:200]}: choose the rewards in the form; a function becomes one of your own in "
+                    "the folder of rewards"
+                )
+    return script
+
+
+def _take(
+    script: _Script, calls: list[ast.Call], names: Mapping[str, str], *, only: bool = False, places: tuple[str, ...] = ()
+) -> None:  # fmt: skip
+    """The arguments of the first of these calls that are literals; the others are named. `only`: those that have a name of ours."""
+    for call in calls[:1]:
+        by_place = zip(places, call.args, strict=False)
+        by_name = ((one.arg, one.value) for one in call.keywords)
+        for name, value in chain(by_place, by_name):
+            if name is None:
+                if not only:
+                    script.remarks.append(
+                        f"line {value.lineno} passes on **{ast.unparse(value)[:80]}, whose values are not read: set them here"
+                    )
+                continue
+            if only and name not in names:
+                continue
+            theirs = names.get(name, name)
+            try:
+                script.settings[theirs] = _literal(value, script.constants)
+            except _Computed:
+                script.computed[theirs] = value.lineno
+                if OURS not in script.constants or not _is_of_parts(value):
+                    script.remarks.append(f"`{name}` is computed in line {value.lineno}: set it here")
+
+
+def _is_of_parts(value: ast.expr) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == PARTS for one in ast.walk(value))
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return (
+        function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    )
+
+
+class _Computed(Exception):
+    """The value is not in the text."""
+
+
+def _literal(node: ast.expr, constants: Mapping[str, Json]) -> Json:
+    """The value of a literal, or of a name that one stands for. Raises _Computed."""
+    match node:
+        case ast.Constant(value=None | bool() | int() | float() | str() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [_literal(one, constants) for one in parts]
+        case ast.Dict(keys=keys, values=values):
+            return dict(_pairs(keys, values, constants))
+        case ast.Name(id=name) if name in constants:
+            return constants[name]
+        case _:
+            raise _Computed
+
+
+def _pairs(
+    keys: list[ast.expr | None], values: list[ast.expr], constants: Mapping[str, Json]
+) -> Iterator[tuple[str, Json]]:
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+            raise _Computed
+        yield key.value, _literal(value, constants)
