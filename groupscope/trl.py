@@ -360,7 +360,7 @@ def _totals(rewards: Mapping[str, Sequence[float | None]], weights: Sequence[flo
 
 
 def _question(said: Any) -> str:
-    """What is asked: the only message of a user, without what the system was told; of a longer conversation all that it says."""
+    """What is asked: the only message of a user without the system prompt; of a longer conversation all of it."""
     asked = [] if isinstance(said, str) else [one for one in said if one.get("role") != "system"]
     return _text(asked if [one.get("role") for one in asked] == ["user"] else said)
 

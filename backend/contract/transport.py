@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter
 from backend.contract.base import Json
 
 if TYPE_CHECKING:
-    import httpx  # takes a tenth of a second, and whoever reads the contract without asking a backend needs none
+    import httpx  # takes a tenth of a second, and code that asks no backend needs none
 
 M = TypeVar("M", bound=BaseModel)
 
