@@ -46,7 +46,8 @@ class _Drawn(NamedTuple):
     probes: int
 
 
-COMPARED, OF_A_RUN = 100_000, 20_000  # prompts, those drawn most often, in which others are looked for; of all runs, and of each
+COMPARED, OF_A_RUN = 100_000, 20_000
+"""Prompts in which others are looked for, those drawn most often: of all runs together, and of each."""
 
 
 def common(tx: Connection, query: CommonPromptQuery) -> r.Page[CommonPrompt]:

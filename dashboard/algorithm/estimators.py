@@ -174,6 +174,8 @@ def formula(group: AnyGroup, chosen: Estimator) -> str:
         return "no advantage: replaced before anything was trained on it"
     if group.state == "probe":
         return "no advantage: a probe is scored and never trained on"
+    if chosen.kind == UNKNOWN and all(completion.advantage is None for completion in group.completions):
+        return "no advantage was recorded"
     if group.reward_mean is None or (chosen.centred and group.state == "unscored"):
         return "no advantage: fewer than two completions were scored"
     words = words_of(chosen)

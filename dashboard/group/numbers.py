@@ -44,6 +44,8 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
             f"**Probe:** a fixed prompt that is never trained on. It is sampled again every few steps, to show how the policy changes.  "
             f"Here {_scored(group)}."
         )
+    if group.state == "unscored" and "theirs" in config:
+        return f"**Without rewards:** of {len(group.completions)} completions {group.scored} have a recorded reward. What they did to the policy is not known."
     if group.state == "unscored":
         return (
             f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; "

@@ -167,6 +167,20 @@ def test_the_card_of_a_group_says_what_was_not_recorded_and_guesses_no_estimator
     assert "No metric of this run was recorded" in sentences(open_page("run", id=run))
 
 
+def test_without_rewards_or_groups_the_pages_say_so_and_do_not_promise_any(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    run = record("poor", POOR["texts alone"][0], [])
+    [group] = backend.client.groups(run, step=0).items
+    at = open_page("group", id=group.id)
+    shown = f"{sentences(at)} {' '.join(element.value for element in at.get('html'))}"
+    assert "of 2 completions 0 have a recorded reward" in shown
+    assert "no advantage was recorded" in shown
+    assert "No values of these tokens were recorded" in sentences(open_page("group", id=group.id, tokens=1))
+    bare = record("bare", [], [{"loss": 1.0}])
+    assert "No group of this run was kept" in sentences(open_page("run", id=bare, tab="groups"))
+
+
 def test_metrics_that_have_no_name_of_ours_are_charted_without_being_asked_for(
     open_page: Open, record: Callable[..., int]
 ) -> None:
