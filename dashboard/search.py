@@ -43,8 +43,10 @@ COLUMNS = {
     "state": Column("state", lambda hit: WORDS[hit.state], 70),
     "reward": Column("reward", lambda hit: number(hit.reward), 65, kind="figure"),
     "advantage": Column("advantage", lambda hit: signed(hit.advantage), 80, kind="figure"),
-    "tokens": Column("tokens", lambda hit: hit.token_count, 65, kind="number"),
-    "ended": Column("ended", lambda hit: FINISHED[hit.finish_reason], 130),
+    "tokens": Column("tokens", lambda hit: hit.token_count or (None if hit.excerpt else 0), 65, kind="number"),
+    "ended": Column(
+        "ended", lambda hit: FINISHED[hit.finish_reason] if hit.token_count or not hit.excerpt else "not recorded", 130
+    ),
     "prompt": Column("prompt", lambda hit: one_line(hit.prompt), 200),
     "completion": Column("completion", lambda hit: one_line(hit.excerpt), "large"),
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.contract.groups import FinishReason, GroupState
+from backend.contract.groups import CompletionData, FinishReason, GroupState
 from backend.contract.records import BETWEEN_STEPS, PHASES, STOPS, Run, Status
 from dashboard.format import plain
 
@@ -62,3 +62,8 @@ def look(run: Run) -> Look:
 def phase_in_words(phase: str) -> str:
     """What a worker does in this phase of a step or between two; one that is not known has its own name."""
     return (PHASES | BETWEEN_STEPS).get(phase, plain(phase))
+
+
+def measured(completion: CompletionData) -> bool:
+    """Whether its length is known, and with it how it ended: a text has tokens, and a record of another trainer may not say how many."""
+    return completion.token_count > 0 or not (completion.text or completion.turns)

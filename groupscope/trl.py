@@ -254,7 +254,8 @@ class Watcher(TrainerCallback):
             spread = whole if self._trainer.scale_rewards == "batch" else known
             groups.append(
                 Group(
-                    prompt=_text(batch.prompts[first]),
+                    prompt=_question(batch.prompts[first]),
+                    prompt_text=_text(batch.prompts[first]),
                     answer=answers[first],
                     reward_mean=fmean(known) if known else None,
                     reward_std=stdev(spread) if len(spread) > 1 else None,
@@ -357,6 +358,12 @@ def _totals(rewards: Mapping[str, Sequence[float | None]], weights: Sequence[flo
         known = [weight * value for weight, value in zip(weights, each, strict=True) if _number(value) is not None]
         totals.append(math.fsum(known) if known else None)
     return totals
+
+
+def _question(said: Any) -> str:
+    """What is asked: the only message of a user without the system prompt; of a longer conversation all of it."""
+    asked = [] if isinstance(said, str) else [one for one in said if one.get("role") != "system"]
+    return _text(asked if [one.get("role") for one in asked] == ["user"] else said)
 
 
 def _text(said: Any) -> str:

@@ -1,12 +1,14 @@
 """Requests to one backend: the token, the error shape, models out of answers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import httpx
 from pydantic import BaseModel, TypeAdapter
 
 from backend.contract.base import Json
+
+if TYPE_CHECKING:
+    import httpx  # takes a tenth of a second, and code that asks no backend needs none
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,6 +33,8 @@ class Transport:
     """A connection. Thread-safe. Raises ApiError if the backend refuses and Unreachable if it does not answer or its address cannot be read."""
 
     def __init__(self, base_url: str, token: str, *, timeout: float) -> None:
+        import httpx
+
         try:
             url = httpx.URL(base_url.rstrip("/"))
             url.host.encode("idna")  # what a connection would do with the name
@@ -58,10 +62,12 @@ class Transport:
         content: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> httpx.Response:
+    ) -> "httpx.Response":
         """The answer, within `timeout` seconds where it takes longer than others. `body` travels as JSON, `content` as it is; of
         `query` only what differs from its defaults.
         """
+        import httpx
+
         params = query.model_dump(mode="json", exclude_defaults=True) if query else {}
         sent = dict(headers or {})
         if content is None and body is not None:
@@ -93,6 +99,8 @@ class Transport:
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """A long answer, in chunks as they arrive."""
+        import httpx
+
         try:
             with self._http.stream("GET", path) as response:
                 if not response.is_success:
@@ -103,7 +111,7 @@ class Transport:
             raise Unreachable(f"the backend at {self._http.base_url} broke off: {error}") from error
 
 
-def _refusal(response: httpx.Response) -> ApiError:
+def _refusal(response: "httpx.Response") -> ApiError:
     """The error shape of every route; a proxy's page or an empty body becomes one too."""
     try:
         error = response.json()["error"]

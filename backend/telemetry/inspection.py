@@ -46,14 +46,16 @@ class _Drawn(NamedTuple):
     probes: int
 
 
-COMPARED = 20_000  # prompts of a run, those drawn most often, in which others are looked for
+COMPARED, OF_A_RUN = 100_000, 20_000
+"""Prompts in which others are looked for, those drawn most often: of all runs together, and of each."""
 
 
 def common(tx: Connection, query: CommonPromptQuery) -> r.Page[CommonPrompt]:
     """Prompts that several of the runs have drawn, by their texts; of a single run, all of its own."""
     by_text: dict[bytes, dict[int, _Drawn]] = defaultdict(dict)
+    most = min(OF_A_RUN, COMPARED // len(query.runs))
     for run_id in dict.fromkeys(query.runs):
-        for one in _drawn(tx, run_id, query.search):
+        for one in _drawn(tx, run_id, query.search, most):
             by_text[one.text].setdefault(run_id, one)  # of a text that has several ids the one drawn most often
     least = min(2, len(set(query.runs)))
     found = [drawn for drawn in by_text.values() if len(drawn) >= least]
@@ -71,7 +73,7 @@ def common(tx: Connection, query: CommonPromptQuery) -> r.Page[CommonPrompt]:
     return r.Page[CommonPrompt](items=[CommonPrompt(draws=draws) for draws in items])
 
 
-def _drawn(tx: Connection, run_id: int, term: str | None) -> Iterator[_Drawn]:
+def _drawn(tx: Connection, run_id: int, term: str | None, most: int) -> Iterator[_Drawn]:
     """The prompts that a run has drawn most often, in that order. An index counts them; of each, one row is read."""
     draw = prompt_group.c
     counted = (
@@ -83,7 +85,7 @@ def _drawn(tx: Connection, run_id: int, term: str | None) -> Iterator[_Drawn]:
         .where(draw.run_id == run_id, history.uncut(tx, prompt_group, run_id))
         .group_by(draw.prompt_id)
         .order_by(func.count().desc(), draw.prompt_id)
-        .limit(COMPARED)
+        .limit(most)
         .subquery()
     )
     rows = select(draw.prompt_id, draw.prompt, draw.prompt_text, counted.c.draws, counted.c.probes)

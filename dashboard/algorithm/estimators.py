@@ -128,16 +128,28 @@ WORDS: Mapping[str, Words] = {
 }
 
 
+UNKNOWN = "unknown"
+"""The kind where another trainer has not said how its rewards become advantages."""
+_UNKNOWN = Words(
+    "",
+    live="How rewards became advantages was not recorded. An advantage is shown if the trainer reported it.",
+    formula="as the trainer reported it; how it was computed was not recorded",
+    account=lambda _: "as the trainer reported it",
+)
+
+
 def stored_estimator(config: Mapping[str, Json]) -> Estimator:
     """The estimator of a stored configuration; one that this version cannot read is known by its kind alone."""
     path = "algorithm.advantage"
     if get(dict(config), path) is None:
-        return Algorithm().advantage
-    return part(ADVANTAGE, config, path, Estimator(kind=text_at(config, f"{path}.kind", "unknown")))
+        return Estimator(kind=UNKNOWN) if "theirs" in config else Algorithm().advantage
+    return part(ADVANTAGE, config, path, Estimator(kind=text_at(config, f"{path}.kind", UNKNOWN)))
 
 
 def words_of(chosen: Estimator) -> Words:
     """The words for the estimator."""
+    if chosen.kind == UNKNOWN:
+        return _UNKNOWN
     by_name = f"by {chosen.kind}"
     return WORDS.get(chosen.kind, Words("", formula=by_name, account=lambda _: by_name))
 
@@ -151,6 +163,8 @@ def std_of(chosen: Estimator) -> str:
     """Which standard deviation a group's `reward_std` is."""
     if chosen.divides_by == "batch":
         return "batch"
+    if chosen.kind == UNKNOWN:
+        return "as reported"
     return chosen.std if isinstance(chosen, GroupZscore) else "population"
 
 
@@ -160,6 +174,8 @@ def formula(group: AnyGroup, chosen: Estimator) -> str:
         return "no advantage: replaced before anything was trained on it"
     if group.state == "probe":
         return "no advantage: a probe is scored and never trained on"
+    if chosen.kind == UNKNOWN and all(completion.advantage is None for completion in group.completions):
+        return "no advantage was recorded"
     if any(one.unweighed for one in group.completions):
         return "advantage: as the trainer computed it, from rewards whose weights were not recorded"
     if group.reward_mean is None or (chosen.centred and group.state == "unscored"):
@@ -175,7 +191,7 @@ def spell_advantage(completion: AnyCompletion, group: AnyGroup, chosen: Estimato
     if completion.reward is None and not completion.unweighed:
         return "not scored: it moves neither the mean nor the policy"
     if completion.advantage is None:
-        return "not trained on"
+        return "not recorded" if chosen.kind == UNKNOWN else "not trained on"
     advantage, words = exact(completion.advantage, sign=True), words_of(chosen)
     if completion.reward is None:
         return f"{advantage}, as the trainer computed it: the weights of the rewards were not recorded"

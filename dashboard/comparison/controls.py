@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from backend.contract.protocol import EVALUATION
 from backend.contract.records import BY_RANK, Run
 from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure, picture_address
@@ -39,8 +38,13 @@ class Controls:
     view: View
 
 
-def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figure: Callable[[str], Figure]) -> None:
-    """The first charts, two in a row, and a button for more; `logged` names the metrics of each line."""
+def draw_charts(
+    controls: Controls,
+    logged: Mapping[str, Collection[str]],
+    stepped: Collection[str],
+    figure: Callable[[str], Figure],
+) -> None:
+    """The first charts, two in a row, and a button for more; `logged` names the metrics of each line, `stepped` those that made a step."""
     lines, zoom = len(logged), controls.view.zoom
     shown = shown_at_once(_CHARTS, AT_ONCE if lines <= MANY else OF_MANY)
     names = controls.names[:shown]
@@ -53,14 +57,13 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
             if drawn.data.empty and (zoom or not any(name in names for names in logged.values())):
                 st.caption(f"None of these runs has recorded it {'here' if zoom else 'yet'}.")
             show(drawn, key=f"comparison-{name}-{controls.view.axis}{ends}", about=about.title, on_zoom=zoom_to)
-            if words := without(name, logged):
+            if words := without(name, logged, stepped):
                 st.caption(plain(words))
     offer_more(len(controls.names) - shown, "chart", _CHARTS, AT_ONCE, key="more-charts")
 
 
-def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
+def without(name: str, logged: Mapping[str, Collection[str]], stepped: Collection[str]) -> str:
     """The lines that a chart of others lacks: "No kl was recorded in dapo." Runs that have made no step may still record it."""
-    stepped = {line for line, names in logged.items() if any(not one.startswith(EVALUATION) for one in names)}
     lacking = [line for line, names in logged.items() if name not in names and line in stepped]
     if not lacking or not any(name in names for names in logged.values()):
         return ""

@@ -110,6 +110,7 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
         words = ""
     st.caption(f"{words} {HINT}".strip())
     axis = controls.view.axis
+    stepped = {setting(run, controls.by) if controls.by else label(run) for run in runs if run.progress.step}
     placeless = [
         group.label
         for group in groups
@@ -129,7 +130,7 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
     for run in runs:
         line = setting(run, controls.by) if controls.by else label(run)
         logged.setdefault(line, set()).update(run.summary)
-    draw_charts(controls, logged, lambda name: comparison_figure(name, groups, controls.view, front))
+    draw_charts(controls, logged, stepped, lambda name: comparison_figure(name, groups, controls.view, front))
 
 
 def in_front(groups: Sequence[Group], *, by_run: bool) -> frozenset[int]:

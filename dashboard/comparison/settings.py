@@ -46,7 +46,7 @@ def differences(configs: Mapping[int, Mapping[str, Json]]) -> dict[str, dict[int
 
 
 def told_by_two(row: Mapping[int, Json]) -> bool:
-    """Whether two configurations or more have a value. Of another trainer's settings ours has none, and that is no difference."""
+    """Whether two configurations or more have a value. Of another trainer's settings ours has none, which is not a difference."""
     return sum(value is not None for value in row.values()) > 1
 
 

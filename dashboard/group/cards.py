@@ -18,7 +18,7 @@ from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour, reward_colours
 from dashboard.completion_text import TextLook, text_html
 from dashboard.format import counted, number, percent, signed
-from dashboard.status import FINISHED
+from dashboard.status import FINISHED, measured
 from dashboard.text import in_html
 
 BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six
@@ -128,9 +128,8 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     """Length, how it ended, and per-sequence numbers where they were computed."""
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     turns = f"{counted(len(completion.turns), 'turn')} · " if completion.turns else ""
-    lines = [f"{turns}{counted(completion.token_count, 'token')} · {ended}"]
-    if completion.text and not completion.token_count:  # of a trainer whose files say neither
-        lines = [f"{turns}tokens not recorded"]
+    length = f"{counted(completion.token_count, 'token')} · {ended}" if measured(completion) else "length not recorded"
+    lines = [f"{turns}{length}"]
     lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
     per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
     nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)

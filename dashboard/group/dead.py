@@ -8,7 +8,7 @@ from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.preflight import dead_share_at_rate
 from backend.contract.records import Run
 from backend.contract.reward import BOUNDED, reward_bound
-from dashboard.algorithm.estimators import stored_estimator
+from dashboard.algorithm.estimators import UNKNOWN, stored_estimator
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
 from dashboard.stored import number_at, reward_functions, text_at
@@ -60,6 +60,11 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     if group_size == 1 or not compared or dead / compared < MOST:
         return None
     how = stored_estimator(run.config)
+    if how.kind == UNKNOWN:
+        return (
+            f"In {dead} of {compared} groups all completions got the same reward, or advantages of 0. An estimator that compares completions "
+            "with their group learns nothing from them."
+        )
     if not how.centred:
         return (
             f"In {dead} of {compared} groups all completions got the same reward. With this estimator ({in_words(how.kind)}) they "

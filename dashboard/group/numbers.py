@@ -12,13 +12,21 @@ from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.reward import KL_PENALTY, reward_bound
-from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, stored_estimator, words_of
+from dashboard.algorithm.estimators import (
+    UNKNOWN,
+    formula,
+    mean_of,
+    spell_advantage,
+    std_of,
+    stored_estimator,
+    words_of,
+)
 from dashboard.algorithm.rewards import AnyGroup, all_equal, exact, extremes, spell_term, terms
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
 from dashboard.format import number
 from dashboard.group.cards import order_of
-from dashboard.status import FINISHED
+from dashboard.status import FINISHED, measured
 from dashboard.stored import number_at, text_at
 from dashboard.text import in_html
 
@@ -36,6 +44,8 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
             f"**Probe:** a fixed prompt that is never trained on. It is sampled again every few steps, to show how the policy changes.  "
             f"Here {_scored(group)}."
         )
+    if group.state == "unscored" and "theirs" in config:
+        return f"**Without rewards:** of {len(group.completions)} completions {group.scored} have a recorded reward. What they did to the policy is not known."
     if group.state == "unscored":
         return (
             f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; "
@@ -53,6 +63,11 @@ def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
             "is all that this group teaches: to stay near the reference."
         )
     how, same = stored_estimator(config), _same(group, "all rewards are equal", reward_bound(config))
+    if how.kind == UNKNOWN and any(one.advantage is None for one in group.completions):
+        return (
+            f"**All alike:** {same}. Advantages were not recorded; an estimator that compares completions with their group gives "
+            "each of them 0."
+        )
     if not how.centred:
         return f"**All alike, yet trained on:** {same}; {words_of(how).equal.format(mean=exact(group.reward_mean))}."
     why = words_of(how).dead or f"{same}, so no completion is better than the mean"
@@ -135,14 +150,14 @@ def draw_table(run: Run, group: Group, *, by_advantage: bool) -> None:
     how, marks = stored_estimator(run.config), extremes(group)
     rows = []
     for completion in order_of(group.completions, by_advantage=by_advantage):
-        row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
+        row: dict[str, str | int | None] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
         for term in terms(completion, run.config):
             row["KL penalty" if term.score.name == KL_PENALTY else term.score.name] = spell_term(term)
         row |= {
             "reward": exact(completion.reward),
             "advantage": exact(completion.advantage, sign=True),
-            "tokens": completion.token_count,
-            "ended": FINISHED[completion.finish_reason],
+            "tokens": completion.token_count if measured(completion) else None,
+            "ended": FINISHED[completion.finish_reason] if measured(completion) else "not recorded",
             "how": spell_advantage(completion, group, how),
         }
         rows.append(row)

@@ -16,7 +16,7 @@ from dashboard.difference import difference, in_words, side_html, words
 from dashboard.format import count, number, signed
 from dashboard.prompts.draws import describe
 from dashboard.session import client, guard, link
-from dashboard.status import FINISHED
+from dashboard.status import FINISHED, measured
 
 
 class Side(NamedTuple):
@@ -74,7 +74,11 @@ def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary,
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
             f"reward **{number(completion.reward)}** · A **{signed(completion.advantage)}** · "
-            f"{count(completion.token_count)} tokens · {FINISHED[completion.finish_reason]}",
+            + (
+                f"{count(completion.token_count)} tokens · {FINISHED[completion.finish_reason]}"
+                if measured(completion)
+                else "length not recorded"
+            ),
             width="stretch",
         )
         link("group", "Open the group", icon=":material/open_in_full:", id=group.id, tokens=completion.index + 1)

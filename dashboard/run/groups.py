@@ -34,10 +34,12 @@ def draw_groups(run: Run) -> None:
     _draw_filters()
     steps = known_steps(run)
     if not steps:
-        st.info(
-            "No groups yet. They appear after the first step: each prompt with its completions, rewards and advantages.",
-            icon=":material/hourglass_empty:",
+        words = (
+            "No groups yet. They appear after the first step: each prompt with its completions, rewards and advantages."
         )
+        if run.progress.step:
+            words = "No group of this run was kept, so there is nothing to open."
+        st.info(words, icon=":material/hourglass_empty:")
         return
     listen(KEYS)
     if st.session_state.get("bookmarked"):

@@ -61,10 +61,17 @@ def draw_overview(run: Run) -> None:
     shown = [panel for panel in panels_of(run, measured) if any(name in run.summary for name in panel.labels)]
     if not run.progress.step:
         draw_first_step(run)
-    if not shown:
+    if not measured:
+        if run.progress.step:
+            st.info("No metric of this run was recorded, so there is nothing to draw.", icon=":material/show_chart:")
         return
     drawn = {name for panel in shown for name in panel.labels}
-    weight, more = _draw_controls(run, [name for name in in_order(measured) if name not in drawn])
+    others = [name for name in in_order(measured) if name not in drawn]
+    weight, more = _draw_controls(run, others)
+    if (
+        "theirs" in run.config and not more
+    ):  # nobody knows what matters of another trainer's: all of it is there, further down
+        more = others
     shown += [single(name) for name in more]
     names, part = [name for panel in shown for name in panel.labels], zoom()
     first, last = part or (None, None)

@@ -72,6 +72,8 @@ def why_absent(config: Mapping[str, Json], group: Group) -> str:
         return "This group was dead and replaced before the update, so it was never trained on and has no token values."
     if group.state == "probe":
         return "This group is of a probe prompt: sampled and scored, but never trained on. It has no token values."
+    if "theirs" in config:
+        return "No values of these tokens were recorded: the program that trained the run did not report any."
     if not isinstance(get(dict(config), "telemetry"), dict):
         return "A run of this kind keeps no token values: nothing is trained on its completions."
     kept = text_at(config, "telemetry.token_traces", "extremes")

@@ -55,6 +55,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "export": lambda c: list(c.export(1)),
     "export_table": lambda c: [list(c.export_table(1, "groups")), list(c.export_table(1, "metrics"))],
     "groups_of_prompt": lambda c: c.groups_of_prompt(prompt_id="x", runs=[1]),
+    "common_prompts": lambda c: c.common_prompts(runs=[1]),
     "pairs": lambda c: c.pairs(1),
     "prompts": lambda c: c.prompts(1),
     "completions": lambda c: c.completions(1),

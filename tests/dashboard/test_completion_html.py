@@ -210,7 +210,7 @@ def test_a_card_without_weights_shows_the_advantage_and_says_that_the_reward_is_
     assert "reward not recorded" in words
     assert "A +0.5" in words
     assert "1, weight not recorded" in words
-    assert "tokens not recorded" in shown(
+    assert "length not recorded" in shown(
         card_html(one.model_copy(update={"token_count": 0}), look_at(group, CONFIG), TextLook())
     )
     assert "unscored" not in words

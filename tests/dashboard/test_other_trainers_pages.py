@@ -150,3 +150,42 @@ def test_every_page_of_a_run_of_which_little_is_known_is_drawn(
         pages += [open_page("group", id=group.id), open_page("prompt", prompt=group.prompt_id, runs=run)]
         pages += [open_page("playground", group=group.id)]
     assert [at.exception[0].message for at in pages if at.exception] == []
+
+
+def test_the_card_of_a_group_says_what_was_not_recorded_and_guesses_no_estimator_and_no_length(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    groups, _, _ = POOR["texts and rewards"]
+    run = record("poor", groups, [])
+    [group] = backend.client.groups(run, limit=1).items
+    at = open_page("group", id=group.id)
+    shown = f"{sentences(at)} {' '.join(element.value for element in at.get('html'))}"
+    assert "How rewards became advantages was not recorded" in shown
+    assert "length not recorded" in shown
+    assert "0 tokens" not in shown
+    assert "1e-" not in shown
+    assert "No metric of this run was recorded" in sentences(open_page("run", id=run))
+
+
+def test_without_rewards_or_groups_the_pages_say_so_and_do_not_promise_any(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    run = record("poor", POOR["texts alone"][0], [])
+    [group] = backend.client.groups(run, step=0).items
+    at = open_page("group", id=group.id)
+    shown = f"{sentences(at)} {' '.join(element.value for element in at.get('html'))}"
+    assert "of 2 completions 0 have a recorded reward" in shown
+    assert "no advantage was recorded" in shown
+    assert "No values of these tokens were recorded" in sentences(open_page("group", id=group.id, tokens=1))
+    bare = record("bare", [], [{"loss": 1.0}])
+    assert "No group of this run was kept" in sentences(open_page("run", id=bare, tab="groups"))
+
+
+def test_metrics_that_have_no_name_of_ours_are_charted_without_being_asked_for(
+    open_page: Open, record: Callable[..., int]
+) -> None:
+    run = record("verl", [], [{"actor/ppo_kl": 0.1, "perf/mfu/actor": 0.4}] * 3)
+    at = open_page("run", id=run)
+    shown = sentences(at).replace("\\", "")
+    assert "actor/ppo_kl" in shown
+    assert "perf/mfu/actor" in shown

@@ -1,10 +1,12 @@
 """What is in the repository is in the installed package, too: a missing style sheet shows only on another machine."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
@@ -43,13 +45,83 @@ def test_the_constraints_pin_every_direct_dependency_exactly() -> None:
     assert {re.split(r"[><=\[]", one)[0] for one in wanted} <= pinned
 
 
-@pytest.mark.slow
-def test_a_built_wheel_carries_every_file_of_the_packages(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is built from the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     for name in (*listed(), "pyproject.toml", "README.md", "LICENSE"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", str(source)]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
-    [wheel] = tmp_path.glob("groupscope-*.whl")
+    subprocess.run(command, cwd=folder, check=True, timeout=120)
+    [built] = folder.glob("groupscope-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what its base depends on, and nothing else: its folder of commands."""
+    folder = tmp_path_factory.mktemp("base") / "venv"
+    venv.create(folder, with_pip=False, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    asked = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--constraint",
+        str(ROOT / "constraints.txt"),
+        str(wheel),
+    ]
+    subprocess.run([*pip, *asked], check=True, timeout=300)
+    return folder / "bin"
+
+
+def in_base(bin_: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the environment, away from the repository."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GROUPSCOPE"))}
+    return subprocess.run(
+        [str(bin_ / command[0]), *command[1:]],
+        cwd=bin_,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.slow
+def test_a_built_wheel_carries_every_file_of_the_packages(wheel: Path) -> None:
     assert set(listed()) - set(ZipFile(wheel).namelist()) == set()
+
+
+@pytest.mark.slow
+def test_the_package_for_scripts_works_in_an_environment_that_has_the_base_alone(base_install: Path) -> None:
+    script = """
+import sys, groupscope
+for name in groupscope.__all__:
+    getattr(groupscope, name)
+group = groupscope.Group("1 + 1?", [groupscope.Completion("2", reward=1.0, tokens=groupscope.Tokens([5], [b"2"]))])
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "fastapi", "streamlit", "numpy", "sqlalchemy", "uvicorn"}))
+try:
+    groupscope.start_run("mine", home="nowhere")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    ran = in_base(base_install, "python", "-c", script)
+    assert ran.returncode == 0, ran.stderr
+    loaded, refused = ran.stdout.splitlines()
+    assert loaded == "[]"
+    assert refused.startswith("CannotStart no token: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "extra"), [("backend", "backend"), ("worker", "worker"), ("dashboard", "dashboard")]
+)
+def test_a_command_that_needs_an_extra_says_which_to_install(base_install: Path, command: str, extra: str) -> None:
+    ran = in_base(base_install, "groupscope", command)
+    assert ran.returncode == 1
+    assert f"pip install 'groupscope[{extra}]'" in ran.stderr
+    assert "Traceback" not in ran.stderr

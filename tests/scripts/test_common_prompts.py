@@ -60,3 +60,12 @@ def test_more_runs_share_a_prompt_further_up_and_of_two_ids_of_a_text_the_one_dr
     first, second = backend.client.common_prompts(runs=[few, twice, third]).items
     assert (set(first.draws), set(second.draws)) == ({few, twice, third}, {few, third})
     assert (first.draws[twice].prompt_id, first.draws[twice].draws) == ("row 2", 2)
+
+
+def test_of_a_prompt_in_messages_the_question_is_what_the_user_says() -> None:
+    from groupscope.trl import _question
+
+    system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2?"}
+    assert _question([system, user]) == _question([user]) == _question("What is 2 + 2?") == "What is 2 + 2?"
+    asked_again = [user, {"role": "assistant", "content": "5"}, user]
+    assert _question(asked_again) == "What is 2 + 2?\n5\nWhat is 2 + 2?"
