@@ -34,7 +34,7 @@ ABOUT_ONE_KIND = {
     },
     "softmax": {"dashboard/playground/advantages.py"},
 }
-TRANSLATED = {"backend/contract/trl.py"}  # from another trainer's words
+TRANSLATED = {"backend/contract/trl.py", "backend/contract/trl_reading.py"}  # from another trainer's words
 OLD_DATA = {"backend/storage/migrate.py"}  # it upgrades what earlier versions stored
 ANOTHER_MATTER = {"gae", "dpo"}  # a critic and a kind of run: more than another formula
 COMMON = {"clip", "none", "softmax"}  # words that code uses for other things, too: only their classes count
