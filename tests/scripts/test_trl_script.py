@@ -1,9 +1,8 @@
 """The script that is made of a configuration, run under TRL as it stands: it trains, and its run stands beside ours."""
 
 import json
-import os
-import subprocess
-import sys
+import runpy
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,16 +21,21 @@ pytestmark = pytest.mark.slow
 OWN = "def short_reward(completions, answer, unit=10):\n    return [1 / (1 + len(text[0]['content']) / unit) for text in completions]\n"
 
 
-def run(script: str, folder: Path, backend: Backend) -> str:
-    (folder / "script.py").write_text(script, encoding="utf-8")
-    settings = {"HOME": str(backend.home), "TOKEN": TOKEN, "BACKEND_URL": backend.url}
-    settings_of_torch = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    environment = os.environ | settings_of_torch | {f"GROUPSCOPE_{name}": value for name, value in settings.items()}
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stderr
+Run = Callable[[str], None]
+
+
+@pytest.fixture
+def run(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a script in a folder of its own. It is this process that runs it: another would import TRL anew."""
+    for name, value in {"HOME": str(backend.home), "TOKEN": TOKEN, "BACKEND_URL": backend.url}.items():
+        monkeypatch.setenv(f"GROUPSCOPE_{name}", value)
+    monkeypatch.chdir(tmp_path)
+
+    def run_script(script: str) -> None:
+        Path("script.py").write_text(script, encoding="utf-8")
+        runpy.run_path("script.py", run_name="__main__")["parts"].close()
+
+    return run_script
 
 
 def config_with(**parts: Json) -> dict[str, Json]:
@@ -44,7 +48,7 @@ def config_with(**parts: Json) -> dict[str, Json]:
     return GrpoConfig.model_validate(small | parts).model_dump(mode="json")
 
 
-def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend, tmp_path: Path) -> None:
+def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend, tmp_path: Path, run: Run) -> None:
     rewards: Json = {
         "functions": [
             {"kind": "correctness", "name": "correctness", "weight": 0.9},
@@ -53,7 +57,7 @@ def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend
         ],
         "gates": [{"reward": "correctness", "requires": "format"}],
     }
-    run(trl_script(config_with(rewards=rewards), 'a "run"\n'), tmp_path, backend)
+    run(trl_script(config_with(rewards=rewards), 'a "run"\n'))
     [made] = backend.client.runs(kind="recorded").items
     assert (made.name, made.status, made.progress.step) == ('a "run"\n', "finished", 4)  # TRL counts updates
     groups = [
@@ -71,7 +75,7 @@ def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend
     assert (tmp_path / "trl-output" / "model.safetensors").exists()
 
 
-def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_path: Path) -> None:
+def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_path: Path, run: Run) -> None:
     rows = "\n".join(json.dumps({"prompt": f"Say {one}", "answer": str(one)}) for one in range(8)).encode()
     upload = backend.client.upload("rows.jsonl", rows)
     function: Json = {
@@ -96,7 +100,7 @@ def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_p
     )
     script = script_of(backend.client, number)
     assert read_trl(script, {}) == (config, [])
-    run(script, tmp_path, backend)
+    run(script)
     [made] = backend.client.runs(kind="recorded").items
     assert (made.name, made.status) == ("ours", "finished")
     for one in backend.client.groups(made.id, step=0).items:
