@@ -27,7 +27,7 @@ FAILED := .pytest_cache/failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-ray test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-faults mutants test-vllm test-ray test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -103,6 +103,9 @@ bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database 
 
 bench-uploads: $(VENV)/.test ## Upload 1 GB of JSON lines and 200 MB of CSV, and measure seconds and memory (minutes)
 	$(BIN)/python benchmarks/uploads.py $(ARGS)
+
+bench-imports: $(VENV)/.test ## Import 512,000 completions of verl's, and token values, and measure seconds and memory (minutes)
+	$(BIN)/python benchmarks/imports.py $(ARGS)
 
 bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py

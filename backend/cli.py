@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +27,9 @@ from backend.contract.trl_text import is_trl, read_trl
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
+    from groupscope.files.importer import Tally
+
+_SHOWN_EVERY = 0.5  # seconds, of an import's progress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,6 +67,32 @@ def up(
     _export(home=home, backend_port=backend_port)
     with _plain_errors():
         run(Up(load(Settings), port, browser, quickstart), typer.echo)
+
+
+@app.command()
+def view(
+    path: Annotated[Path, typer.Argument(help="The folder, or file, into which another trainer writes.", exists=True)],
+    port: Annotated[
+        int | None, typer.Option(help="The dashboard's port; 8501 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    backend_port: Annotated[
+        int | None, typer.Option(help="The backend's port; 8000 if it is free, else another.", min=1, max=65_535)
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="The data directory; by default one for this folder, in ~/.local/share/groupscope/view."),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the dashboard.")] = True,
+) -> None:
+    """Show the runs in a folder of another trainer, and follow them: backend and dashboard, without a worker."""
+    _require("backend", "uvicorn")
+    _require("dashboard", "streamlit")
+    from backend.settings import Settings
+    from backend.up import Up, free_port, run, view_home
+
+    with _plain_errors():
+        _export(home=home or view_home(path), backend_port=backend_port or free_port(8000))
+        run(Up(load(Settings), port or free_port(8501), browser, quickstart=False, viewed=path.resolve()), typer.echo)
 
 
 @app.command()
@@ -209,6 +240,85 @@ def export(
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[
+        Path, typer.Argument(help="A file or a folder that another trainer wrote; docs/import.md lists what is known.")
+    ],
+    follow: Annotated[bool, typer.Option("--follow", help="Stay, and import what is written from now on.")] = False,
+    name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of the run; may be given several times.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="Whose files these are, should they be taken for another's.")
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(help="Completions of a prompt, if the files do not say it (TRL's num_generations).", min=1),
+    ] = None,
+    from_step: Annotated[
+        int | None,
+        typer.Option(help="Import anew from this step on, counted from 0; the run's older record is replaced.", min=0),
+    ] = None,
+    backend: Backend = None,
+    token_file: TokenFile = None,
+    home: Home = None,
+) -> None:
+    """Record what another trainer left on the disk as runs. Again and again: only what is new is sent."""
+    from groupscope.files.catalog import named
+    from groupscope.files.format import Options, Unreadable
+    from groupscope.files.importer import Imports, Labels
+
+    with _client(backend, token_file, home) as client:
+        try:
+            imports = Imports(
+                client,
+                path,
+                options=Options(group_size),
+                labels=Labels(name, tag or ()),
+                only=named(format) if format else None,
+                from_step=from_step,
+                say=lambda line: typer.echo(_plain(line)),
+                show=_Progress(),
+            )
+            if follow:
+                with _until_asked_to_end() as asked:
+                    imports.follow(asked)
+            else:
+                imports.once()
+        except Unreadable as error:
+            _fail(str(error))
+        if imports.failed:
+            raise typer.Exit(1)
+
+
+class _Progress:
+    """Shows on a terminal how far an import is."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = time.monotonic()
+
+    def __call__(self, tally: "Tally", step: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._shown > _SHOWN_EVERY:
+            self._shown = now
+            pace = tally.completions / (now - self._began)
+            typer.echo(f"\rstep {step:,}: {tally.completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
+
+
+@contextmanager
+def _until_asked_to_end() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for an end; whether one of them came."""
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda one, _: asked.append(one)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`groupscope up`: the three processes on one machine, behind one Ctrl-C."""
+"""`groupscope up`: the three processes on one machine, behind one Ctrl-C; and `groupscope view`, which has no worker and imports a folder."""
 
 import os
 import signal
@@ -6,7 +6,9 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -20,6 +22,7 @@ from backend.supervisor import Program, Supervisor, dashboard_command
 
 # seconds while the backend starts: an upgrade of the database that is broken off would only begin anew
 SAID_EVERY = 30.0
+IMPORT_PATIENCE = 10.0  # seconds until a page is opened though nothing is imported yet
 DASHBOARD_PATIENCE = 60.0  # seconds: imports on a slow disk
 RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
 
@@ -32,6 +35,12 @@ class Up:
     port: int
     browser: bool
     quickstart: bool
+    viewed: Path | None = None  # a folder of another trainer's, which is imported: then no worker is started
+
+    @property
+    def verb(self) -> str:
+        """The command that the person typed."""
+        return "up" if self.viewed is None else "view"
 
     @property
     def home(self) -> Path:
@@ -39,7 +48,7 @@ class Up:
         return self.settings.home.resolve()
 
     def already_there(self, who: str) -> str:
-        """What is said if another `groupscope up` has the home."""
+        """What is said if another process has the home."""
         return (
             f"Groupscope already runs in {self.home}: {who}. Open that, stop it with Ctrl-C where it runs, or start another "
             "one with --home, --port and --backend-port"
@@ -71,15 +80,23 @@ def run(up: Up, say: Callable[[str], None]) -> None:
             _start(up, supervisor, say)
             supervisor.watch()
         finally:
-            say("stopping: the worker puts its run back into the queue (Ctrl-C again does not wait)")
+            say(
+                "stopping"
+                if up.viewed
+                else "stopping: the worker puts its run back into the queue (Ctrl-C again does not wait)"
+            )
             supervisor.stop()
-            say("stopped; `groupscope up` continues where it stopped")
+            say(f"stopped; `groupscope {up.verb}` continues where it stopped")
 
 
 def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
     token = token_of(up.settings)
     # the token travels here, because every user of a machine can read its command lines
-    environment = os.environ | {
+    environment = dict(os.environ)
+    if up.viewed is not None:
+        environment.pop("GROUPSCOPE_DATABASE_URL", None)  # it is not to be mixed with what lies there
+        environment["GROUPSCOPE_VIEWING"] = "true"
+    environment |= {
         "GROUPSCOPE_HOME": str(up.home),
         "GROUPSCOPE_BACKEND_URL": up.backend_url,
         "GROUPSCOPE_BACKEND_PORT": str(up.settings.backend_port),
@@ -100,13 +117,43 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
             text = f"the backend cannot start. Its last line: {backend.last_words()}\nall of it: {backend.log}"
             raise CannotStart(text)
         supervisor.start(Program("dashboard", dashboard_command(up.port), environment, grace=5))
-        supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
+        if up.viewed is not None:
+            command = [sys.executable, "-m", "backend.cli", "import", str(up.viewed), "--follow"]
+            supervisor.start(Program("import", command, environment, grace=10))
+        else:
+            supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
         if up.quickstart:
             submit_quickstart(client, say)
-    if supervisor.wait_until(lambda: _answers(f"{up.address}/_stcore/health"), DASHBOARD_PATIENCE):
-        say(f"open {up.address}   (Ctrl-C stops everything; runs go on when you start again)")
-        if up.browser:
-            webbrowser.open(up.address)
+        if supervisor.wait_until(lambda: _answers(f"{up.address}/_stcore/health"), DASHBOARD_PATIENCE):
+            page = up.address if up.viewed is None else f"{up.address}{_viewed(supervisor, client)}"
+            say(f"open {page}   (Ctrl-C stops everything; runs go on when you start again)")
+            if up.browser:
+                webbrowser.open(page)
+
+
+def _viewed(supervisor: Supervisor, client: Client) -> str:
+    """The page of the run that is imported, or the list if there are several, or none yet."""
+    supervisor.wait_until(lambda: bool(client.runs(kind="recorded", limit=1).items), IMPORT_PATIENCE)
+    found = client.runs(kind="recorded", limit=2).items
+    return f"/run?id={found[0].id}" if len(found) == 1 else ""
+
+
+def view_home(viewed: Path) -> Path:
+    """Where `groupscope view` keeps what it shows of a folder: apart from the home of `groupscope up`, and from other folders."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    resolved = viewed.resolve()
+    return data / "groupscope" / "view" / f"{resolved.name}-{sha256(os.fsencode(resolved)).hexdigest()[:8]}"
+
+
+def free_port(usual: int) -> int:
+    """The usual port, or another if somebody has it."""
+    for port in (usual, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise CannotStart("no port of this machine is free")
 
 
 def submit_quickstart(client: Client, say: Callable[[str], None]) -> None:

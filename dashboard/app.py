@@ -10,7 +10,7 @@ from backend.server.log import about_run
 from dashboard.components.address import listen, read
 from dashboard.format import counted
 from dashboard.leaving import leave_in_one_step
-from dashboard.session import AWAY, NAVIGATION, PageName, client, script
+from dashboard.session import AWAY, NAVIGATION, PageName, client, script, settings
 
 TITLE = "Groupscope"
 # Three completions of a group and their mean: one above it, one on it, one below.
@@ -34,7 +34,7 @@ def pulse() -> None:
     if line is not None and st.session_state.pop(AWAY, False):
         st.rerun()
     with st.container(key="pulse"):
-        st.caption(line or ":red[backend away]")
+        st.caption(":red[backend away]" if line is None else line)
 
 
 @st.cache_data(ttl=2, max_entries=1, show_spinner=False)
@@ -42,6 +42,8 @@ def _read_pulse() -> str | None:
     """The line; None if the backend does not answer."""
     try:
         workers = [worker for worker in client().workers() if worker.alive]
+        if settings().viewing and not workers:
+            return ""
         queued = client().runs(kind="training", status="queued", limit=100)
     except Unreachable:
         return None
@@ -62,6 +64,7 @@ def main() -> None:
     """Draw the frame, then run the page."""
     st.logo(WORDMARK, size="medium")
     st.html(Path(__file__).with_name("style.css"))
+    shown = set(NAVIGATION) - ({"new-run", "workers"} if settings().viewing else set())
     page = st.navigation(
         [
             st.Page(
@@ -69,7 +72,7 @@ def main() -> None:
                 title=name.replace("-", " ").capitalize(),
                 url_path=name,
                 default=name == "runs",
-                visibility="visible" if name in NAVIGATION else "hidden",
+                visibility="visible" if name in shown else "hidden",
             )
             for name in get_args(PageName)
         ],

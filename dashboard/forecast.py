@@ -96,6 +96,8 @@ def _outcome(completion: CompletionNumbers, config: Mapping[str, Json]) -> Hasha
     """What must differ by more than rounding for the estimator to tell two completions apart."""
     if stored_estimator(config).reads == "components":
         return tuple(
-            None if score.raw is None else round(score.raw, _DECIMALS) for score in completion.rewards if score.weight
+            None if score.raw is None else round(score.raw, _DECIMALS)
+            for score in completion.rewards
+            if score.weight != 0
         )
     return None if completion.reward is None else round(completion.reward, _DECIMALS)

@@ -26,6 +26,10 @@ class Settings(BaseSettings):
         description="Host names under which the dashboard may be opened besides the loopback ones, separated by commas.",
     )
 
+    viewing: bool = Field(
+        False, description="Whether runs are only looked at: then nothing is said of workers, which nobody misses."
+    )
+
     def secret(self) -> str:
         """The token; empty where there is none, which the backend then refuses in words of its own."""
         if self.token is not None:

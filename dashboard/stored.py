@@ -1,5 +1,6 @@
 """A stored configuration as the pages read it: at dotted paths, by its rewards, as a run on a policy, and with a field replaced."""
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -37,9 +38,10 @@ def as_policy_run(config: Mapping[str, Json]) -> dict[str, Json]:
     return {**config, "task": asked, "rewards": pairs.get("rewards"), "sampling": sampling}
 
 
-def completions_per_step(config: Mapping[str, Json]) -> int:
-    """Prompts × group size."""
-    return int(number_at(config, "sampling.prompts_per_step", 1) * number_at(config, "sampling.group_size", 1))
+def completions_per_step(config: Mapping[str, Json]) -> float:
+    """Prompts × group size; NaN if another trainer has not said them."""
+    unknown = math.nan if "theirs" in config else 1
+    return number_at(config, "sampling.prompts_per_step", unknown) * number_at(config, "sampling.group_size", unknown)
 
 
 def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: U) -> T | U:

@@ -24,6 +24,7 @@ from backend.contract.base import LONGEST, Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
+from backend.contract.foreign_metrics import in_our_names
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
@@ -73,6 +74,7 @@ class Group:
     answer: str | None = None
     reward_mean: float | None = None
     reward_std: float | None = None
+    evaluated: bool = False  # of an evaluation: shown, and never trained on
 
 
 def _quietly(
@@ -96,7 +98,7 @@ class Recording:
     """
 
     def __init__(
-        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float]
+        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float | None]
     ) -> None:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
@@ -143,7 +145,7 @@ class Recording:
             for group in groups:
                 try:
                     tokens = [self._checked(one.tokens) for one in group.completions]
-                    report = _report(len(self._groups), group, tokens, self._weights)
+                    report = group_report(len(self._groups), group, tokens, self._weights)
                 except Exception as error:  # noqa: BLE001 — whatever a script hands over, its other groups are kept
                     self._say(f"a group of step {self._step} is left out: {error}")
                     continue
@@ -168,7 +170,7 @@ class Recording:
                 self._metrics.update(trained)
             if evaluated:
                 after = step if step is not None else self._done
-                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=evaluated))
+                self._send(p.Report(attempt=1, seq=self._seq, step=after, metrics=evaluated | in_our_names(evaluated)))
 
     def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
         for name, value in metrics.items():
@@ -223,7 +225,7 @@ class Recording:
             attempt=1,
             seq=self._seq,
             step=step,
-            metrics=metrics,
+            metrics=metrics | in_our_names(metrics),
             groups=groups,
             trace=trace,
             logs=logs,
@@ -373,7 +375,9 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float]) -> GroupReport:
+def group_report(
+    index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float | None]
+) -> GroupReport:
     """A group as the protocol has it. Raises ValueError, TypeError, AttributeError for anything but a group."""
     completions = [
         _completion(place, one, of_it, weights)
@@ -386,8 +390,8 @@ def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: 
         prompt=without_middle(group.prompt, LONGEST),
         prompt_text=without_middle(group.prompt_text or group.prompt, LONGEST),
         answer=group.answer,
-        state=_state(known, completions),
-        scored=len(known),
+        state="probe" if group.evaluated else _state(completions),
+        scored=sum(one.reward is not None or _raws(one) is not None for one in completions),
         truncated=sum(one.finish_reason == "length" for one in completions),
         reward_mean=_number(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
         reward_std=_number(group.reward_std),
@@ -395,15 +399,25 @@ def _report(index: int, group: Group, tokens: Sequence[Tokens | None], weights: 
     )
 
 
-def _state(known: Sequence[float], completions: Sequence[CompletionData]) -> GroupState:
-    if not known:
+def _state(completions: Sequence[CompletionData]) -> GroupState:
+    """By the advantages; else by the rewards, or by the raw ones where nobody knows how they are weighed."""
+    advantages = [one.advantage for one in completions if one.advantage is not None]
+    scores: list[object] = [one.reward for one in completions if one.reward is not None]
+    scores = scores or [raws for one in completions if (raws := _raws(one)) is not None]
+    if not scores and not any(advantages):
         return "unscored"
-    advantages = {one.advantage for one in completions if one.advantage is not None}
-    dead = advantages <= {0.0} if advantages else len(set(known)) == 1
-    return "zero_variance" if dead else "live"
+    differ = any(advantages) if advantages else any(one != scores[0] for one in scores)
+    return "live" if differ else "zero_variance"
 
 
-def _completion(index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float]) -> CompletionData:
+def _raws(one: CompletionData) -> list[float | None] | None:
+    raws = [score.raw for score in one.rewards]
+    return None if all(raw is None for raw in raws) else raws
+
+
+def _completion(
+    index: int, one: Completion, tokens: Tokens | None, weights: Mapping[str, float | None]
+) -> CompletionData:
     said = joined(turn.stretch for turn in one.turns) if one.turns else one.text
     text, turns = shortened(said, [_turn(turn) for turn in one.turns], LONGEST)
     return CompletionData(

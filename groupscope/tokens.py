@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import compress
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from backend.contract.protocol import TraceFile
 
@@ -35,15 +35,15 @@ class Tokens:
 
     def checked(self) -> "Tokens":
         """The same as plain lists, NaN as None. Raises ValueError for lists that are not as long as `ids`, and for ids that no tokenizer has."""
-        ids = [int(one) for one in _plain(self.ids)]
-        if not all(0 <= one < 2**31 for one in ids):
+        ids = list(map(int, _plain(self.ids)))
+        if ids and not (min(ids) >= 0 and max(ids) < 2**31):
             raise ValueError("a token's id is below 0 or above 2,147,483,647")
         found: dict[str, Any] = {name: _plain(getattr(self, name)) for name in ("texts", *MEASURED)}
         for name, values in found.items():
             if values is not None and len(values) != len(ids):
                 raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
         known: dict[str, Any] = {
-            name: values if name in ("texts", *FLAGS) or values is None else [_finite(value) for value in values]
+            name: values if name in ("texts", *FLAGS) or values is None else _finite(values)
             for name, values in found.items()
         }
         return Tokens(ids, **known)
@@ -62,8 +62,7 @@ class Tokens:
     def _known(self, values: Values | None, of: Callable[[Iterable[float]], float]) -> float | None:
         """Of all of these tokens; None if one of them has no value."""
         each = values or () if self.trained is None else list(compress(values or (), self.trained))
-        there = [float(value) for value in each if value is not None]
-        return of(there) if each and len(there) == len(each) else None
+        return None if not each or None in each else of(cast(Sequence[float], each))
 
 
 def _plain(values: Any) -> Any:
@@ -73,8 +72,15 @@ def _plain(values: Any) -> Any:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
+def _finite(values: Values) -> Values:
+    """The same numbers, None for those that are missing or not finite. Most lists have none of these: they are not looked at one by one."""
+    try:
+        floats = list(map(float, cast(Sequence[float], values)))  # None is a TypeError
+        if math.isfinite(sum(floats)):
+            return floats
+    except TypeError:
+        pass
+    return [None if value is None or not math.isfinite(value) else float(value) for value in values]
 
 
 MEASURED = tuple(one.name for one in fields(Tokens) if one.name not in ("ids", "texts"))

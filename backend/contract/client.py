@@ -18,7 +18,7 @@ from backend.contract.base import Json
 from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
-from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
@@ -161,6 +161,7 @@ class Client:
     sweeps = _list("/api/v1/sweeps", r.Page[r.SweepSummary], q.PageQuery)
     groups_of_prompt = _list("/api/v1/groups", r.Page[GroupSummary], q.PromptGroupQuery)
     compare_metrics = _list("/api/v1/metrics", r.Page[r.Metrics], q.ComparedMetricQuery)
+    common_prompts = _list("/api/v1/prompts", r.Page[CommonPrompt], q.CommonPromptQuery)
     groups = _list_of_run("groups", r.Page[GroupSummary], q.GroupQuery)
     pairs = _list_of_run("pairs", r.Page[PairRecord], q.PairQuery)
     prompts = _list_of_run("prompts", r.Page[PromptSummary], q.PromptQuery)

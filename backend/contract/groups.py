@@ -14,11 +14,11 @@ FinishReason = Literal["stop", "length"]
 
 
 class RewardScore(Record):
-    """One reward component of one completion. `raw` is None if the function could not score it: see `error`."""
+    """One reward component of one completion. `raw` is None if the function could not score it: see `error`; `weight` if nobody recorded it."""
 
     name: ShortText
     raw: float | None
-    weight: float
+    weight: float | None
     error: Annotated[CleanText, cut(20_000)] | None = None
 
 
@@ -34,6 +34,11 @@ class CompletionNumbers(Record):
     kl_mean: float | None = None
     ratio_mean: float | None = None
     clipped_share: float | None = None
+
+    @property
+    def unweighed(self) -> bool:
+        """Whether it was scored, and nobody recorded what the scores count in its reward."""
+        return self.reward is None and any(one.raw is not None and one.weight is None for one in self.rewards)
 
 
 class CompletionData(CompletionNumbers):

@@ -36,6 +36,12 @@ class PromptSummary(Record):
     rewards: list[float | None] = []
 
 
+class CommonPrompt(Record):
+    """A prompt that several runs have drawn: its draws in each of them, by the run's number."""
+
+    draws: dict[int, PromptSummary]
+
+
 class CompletionScores(CompletionNumbers):
     """A completion in numbers."""
 

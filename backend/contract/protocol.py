@@ -184,16 +184,19 @@ class Report(Record):
     groups: Annotated[list[GroupReport], Field(max_length=100_000)] = []
     pairs: RecordedPairs = []  # the first of those that the step was trained on
     part: bool = False  # the step's own report, with its other groups, is still to come
+    late: bool = False  # metrics alone, of a step that a recorded run has reported; those that it has stay as they are
     trace: TraceFile | None = None
     logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 
     @property
     def trained_step(self) -> int | None:
-        """The step whose training it completes; None for a part, an evaluation, or log lines."""
-        if self.part:
+        """The step whose training it completes; None for a part, late metrics, an evaluation (of a recorded run with its groups), or log lines."""
+        if self.part or self.late:
             return None
-        trained = self.groups or any(not name.startswith(EVALUATION) for name in self.metrics)
+        trained = any(group.state != "probe" for group in self.groups) or any(
+            not name.startswith(EVALUATION) for name in self.metrics
+        )
         return self.step if trained else None
 
 

@@ -3,6 +3,7 @@
 A filter is a field here and a condition in the list's store; nothing else names it.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
@@ -15,6 +16,7 @@ from backend.contract.task import Column, HeldOut, Name
 
 LAST_STEP = 2**53  # far beyond every run, and steps near it can be added to
 MOST_RUNS = 20
+MOST_COMPARED = 200  # runs whose prompts are compared: as many as a sweep has
 
 
 def _cursor(text: str) -> str:
@@ -35,14 +37,14 @@ def _parts(value: object) -> object:
     return tuple(dict.fromkeys(part for part in text.split(",") if part))
 
 
-def _run_ids(value: object) -> object:
+def _run_ids(value: object, most: int = MOST_RUNS) -> object:
     parts = _parts(value)
     if not isinstance(parts, tuple):
         return value
     if not parts or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in map(str, parts)):
         raise ValueError("must be run numbers, separated by commas")
-    if len(parts) > MOST_RUNS:
-        raise ValueError(f"must name at most {MOST_RUNS} runs (got {len(parts)})")
+    if len(parts) > most:
+        raise ValueError(f"must name at most {most} runs (got {len(parts)})")
     return tuple(map(int, parts))
 
 
@@ -56,6 +58,7 @@ def _even(width: int) -> int:
 _joined = PlainSerializer(lambda parts: ",".join(map(str, parts)), return_type=str)
 Names = Annotated[tuple[str, ...], BeforeValidator(_parts), _joined]
 RunIds = Annotated[tuple[int, ...], BeforeValidator(_run_ids), _joined]
+ManyRunIds = Annotated[tuple[int, ...], BeforeValidator(partial(_run_ids, most=MOST_COMPARED)), _joined]
 Word = Annotated[CleanText, Field(max_length=200)]
 Search = Annotated[CleanText, Field(max_length=1000, description="A part of a text, literally.")]
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -150,6 +153,14 @@ class PromptQuery(PageQuery):
     sort: Literal[
         "draws", "first_step", "last_step", "reward_change", "-draws", "-first_step", "-last_step", "-reward_change"
     ] = "first_step"
+
+
+class CommonPromptQuery(Frozen):
+    """Prompts of the same text in two of the runs or more: probes first, then those that most of them have drawn."""
+
+    runs: ManyRunIds
+    search: Search | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 30
 
 
 class CompletionQuery(PageQuery):

@@ -33,11 +33,11 @@ class RecordedSampling(Frozen):
 
 
 class RecordedReward(Frozen):
-    """A reward by its name; the trainer has its function."""
+    """A reward by its name; the trainer has its function. `weight` is None if it is not known."""
 
     kind: Literal["recorded"] = "recorded"
     name: ShortText
-    weight: float = 1.0
+    weight: float | None = 1.0
 
 
 class RecordedRewards(Frozen):

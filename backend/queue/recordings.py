@@ -22,7 +22,8 @@ def begin(tx: Connection, sent: p.Recording, terms: Terms, at: datetime) -> p.Cl
     Raises Invalid for a large configuration, NotFound, and Conflict for a run of another kind.
     """
     query = select(attempt.c.run_id, attempt.c.attempt).join(run, run.c.id == attempt.c.run_id)
-    found = tx.execute(query.where(attempt.c.claim_key == sent.key, run.c.kind == RECORDED)).one_or_none()
+    same = (attempt.c.claim_key == sent.key, run.c.kind == RECORDED, store.PRESENT)
+    found = tx.execute(query.where(*same)).one_or_none()
     if found is not None:
         run_id, number = found.run_id, found.attempt
     else:

@@ -46,6 +46,8 @@ def require_sound(sent: p.Report) -> None:
     if sent.part and (sent.step is None or not sent.groups or sent.metrics or sent.trace):
         message = "needs a step and groups, and brings nothing else; send metrics and trace with the step's last report"
         raise Invalid(FieldError("part", message))
+    if sent.late and (not sent.metrics or sent.groups or sent.trace or sent.pairs or sent.part):
+        raise Invalid(FieldError("late", "needs metrics, and brings nothing else"))
     if sent.step is None and (sent.metrics or sent.groups or sent.trace):
         raise Invalid(FieldError("step", "is required with metrics, groups or a trace"))
     _require_places("groups", [group.index for group in sent.groups])
@@ -108,14 +110,20 @@ def _store_step(
     if sent.part:
         groups.store(tx, run_id, sent.attempt, step, sent.groups, ())
         return
+    if sent.late and row["kind"] != RECORDED:
+        raise Invalid(FieldError("late", "is for recorded runs; send the metrics with their step"))
     names = row["summary"].keys() | sent.metrics.keys()  # some hundred; each further one is a series that pages read
     if len(names) > MOST_NAMES:
         message = (
             f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
         )
         raise Invalid(FieldError("metrics", message))
-    metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
-    values: dict[str, Any] = summary.extended(tx, row, step, sent.metrics)
+    measured = sent.metrics
+    if sent.late:
+        there = metrics.names_at(tx, run_id, step)
+        measured = {name: value for name, value in measured.items() if name not in there}
+    metrics.store(tx, run_id, sent.attempt, step, measured)
+    values: dict[str, Any] = summary.extended(tx, row, step, measured)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
     pairs.store(tx, run_id, sent.attempt, step, sent.pairs)
     if sent.trained_step is not None:

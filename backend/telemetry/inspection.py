@@ -1,16 +1,17 @@
 """A run's records seen as a whole: its prompts through time, a step in numbers, and distributions over steps."""
 
+import hashlib
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, case, func, select
 
 from backend.contract import records as r
-from backend.contract.inspection import Distribution, GroupScores, PromptSummary, StepScores
-from backend.contract.queries import DistributionQuery, PromptQuery, StepScoresQuery
+from backend.contract.inspection import CommonPrompt, Distribution, GroupScores, PromptSummary, StepScores
+from backend.contract.queries import CommonPromptQuery, DistributionQuery, PromptQuery, StepScoresQuery
 from backend.storage import history, statements
 from backend.storage.tables import completion, prompt_group
 from backend.telemetry import search
@@ -34,6 +35,64 @@ def prompts(tx: Connection, run_id: int, query: PromptQuery) -> r.Page[PromptSum
     found = found.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, query.sort))
     ids, cursor = statements.find(tx, found, query)
     return r.Page[PromptSummary](items=_summaries(tx, run_id, ids), next_cursor=cursor)
+
+
+class _Drawn(NamedTuple):
+    """A prompt that a run has drawn; `text` is a digest, spaces at its ends aside: trainers have ids of their own, and templates."""
+
+    text: bytes
+    prompt_id: str
+    draws: int
+    probes: int
+
+
+COMPARED = 20_000  # prompts of a run, those drawn most often, in which others are looked for
+
+
+def common(tx: Connection, query: CommonPromptQuery) -> r.Page[CommonPrompt]:
+    """Prompts that several of the runs have drawn, by their texts; of a single run, all of its own."""
+    by_text: dict[bytes, dict[int, _Drawn]] = defaultdict(dict)
+    for run_id in dict.fromkeys(query.runs):
+        for one in _drawn(tx, run_id, query.search):
+            by_text[one.text].setdefault(run_id, one)  # of a text that has several ids the one drawn most often
+    least = min(2, len(set(query.runs)))
+    found = [drawn for drawn in by_text.values() if len(drawn) >= least]
+
+    def rank(drawn: dict[int, _Drawn]) -> tuple[bool, int, int]:
+        return not any(one.probes for one in drawn.values()), -len(drawn), -sum(one.draws for one in drawn.values())
+
+    chosen = sorted(found, key=rank)[: query.limit]
+    items: list[dict[int, PromptSummary]] = [{} for _ in chosen]
+    for run_id in dict.fromkeys(query.runs):
+        places = [place for place, drawn in enumerate(chosen) if run_id in drawn]
+        ids = [chosen[place][run_id].prompt_id for place in places]
+        for place, summary in zip(places, _summaries(tx, run_id, ids) if ids else (), strict=True):
+            items[place][run_id] = summary
+    return r.Page[CommonPrompt](items=[CommonPrompt(draws=draws) for draws in items])
+
+
+def _drawn(tx: Connection, run_id: int, term: str | None) -> Iterator[_Drawn]:
+    """The prompts that a run has drawn most often, in that order. An index counts them; of each, one row is read."""
+    draw = prompt_group.c
+    counted = (
+        select(
+            func.min(draw.id).label("first"),
+            func.count().label("draws"),
+            func.sum(case((draw.state == "probe", 1), else_=0)).label("probes"),
+        )
+        .where(draw.run_id == run_id, history.uncut(tx, prompt_group, run_id))
+        .group_by(draw.prompt_id)
+        .order_by(func.count().desc(), draw.prompt_id)
+        .limit(COMPARED)
+        .subquery()
+    )
+    rows = select(draw.prompt_id, draw.prompt, draw.prompt_text, counted.c.draws, counted.c.probes)
+    rows = rows.join(counted, counted.c.first == draw.id).order_by(counted.c.draws.desc(), draw.prompt_id)
+    if term:
+        rows = search.narrow_few(tx, rows, prompt_group, run_id, draw.prompt_text, term)
+    for row in tx.execute(rows):
+        text = (row.prompt or row.prompt_text).strip().encode()
+        yield _Drawn(hashlib.sha256(text).digest(), row.prompt_id, row.draws, row.probes)
 
 
 def _order(tx: Connection, run_id: int, sort: str) -> list[Any]:

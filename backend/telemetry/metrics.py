@@ -32,6 +32,12 @@ def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping
         stretches.add(tx, run_id, step, values)
 
 
+def names_at(tx: Connection, run_id: int, step: int) -> set[str]:
+    """Which live metrics a step of a run has."""
+    query = select(metric.c.name).join(attempt, history.of_attempt(metric))
+    return set(tx.execute(query.where(metric.c.run_id == run_id, metric.c.step == step, is_live())).scalars())
+
+
 def is_live() -> ColumnElement[bool]:
     """Evaluations are states, the rest belongs to steps; in a query joined to the attempt."""
     return case((history.is_evaluation(), history.live_state(metric.c.step)), else_=history.live(metric.c.step))

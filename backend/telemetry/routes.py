@@ -16,7 +16,7 @@ from backend import events
 from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
-from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.pairs import PairRecord
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, StepNumber
@@ -109,6 +109,13 @@ def list_prompts(
     """Prompts of a run."""
     with _reading(services, run_id) as tx:
         return inspection.prompts(tx, run_id, query)
+
+
+@router.get("/prompts")
+def common_prompts(services: ServicesDep, query: Annotated[q.CommonPromptQuery, Query()]) -> r.Page[CommonPrompt]:
+    """Prompts that several runs have drawn, by their texts."""
+    with _reading(services, *query.runs) as tx:
+        return inspection.common(tx, query)
 
 
 @router.get("/runs/{run_id}/pairs")

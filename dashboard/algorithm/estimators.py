@@ -170,11 +170,13 @@ def formula(group: AnyGroup, chosen: Estimator) -> str:
 
 def spell_advantage(completion: AnyCompletion, group: AnyGroup, chosen: Estimator) -> str:
     """(1 − 0.625) / (0.484123 + 1e-08) = +0.774597, as the run computed it."""
-    if completion.reward is None:
+    if completion.reward is None and not completion.unweighed:
         return "not scored: it moves neither the mean nor the policy"
     if completion.advantage is None:
         return "not trained on"
     advantage, words = exact(completion.advantage, sign=True), words_of(chosen)
+    if completion.reward is None:
+        return f"{advantage}, as the trainer computed it: the weights of the rewards were not recorded"
     if chosen.centred and group.state == "unscored":
         return f"{advantage}: fewer than two completions were scored"
     if chosen.centred and group.state == "zero_variance" and all_equal(group):

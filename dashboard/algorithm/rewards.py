@@ -31,10 +31,10 @@ class Term:
 
     @property
     def value(self) -> float | None:
-        """What it adds to the total; None if nothing could score it."""
+        """What it adds to the total; None if nothing could score it, or its weight is not known."""
         if self.closed_by is not None:
             return 0.0
-        return None if self.score.raw is None else self.score.raw * self.score.weight
+        return None if self.score.raw is None or self.score.weight is None else self.score.raw * self.score.weight
 
 
 def terms(completion: AnyCompletion, config: Mapping[str, Json]) -> list[Term]:
@@ -49,6 +49,8 @@ def spell_term(term: Term, *, digits: int = DIGITS) -> str:
     if term.score.raw is None and term.closed_by is None:
         return "not scored"
     raw = "not scored" if term.score.raw is None else exact(term.score.raw, digits=digits)
+    if term.score.weight is None:
+        return f"{raw}, weight not recorded"
     product = f"{raw} × {exact(term.score.weight, digits=digits)}"
     return f"{product} → 0 ({term.closed_by} too low)" if term.closed_by else product
 

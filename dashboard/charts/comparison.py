@@ -129,6 +129,7 @@ def _lines(name: str, groups: Sequence[Group], view: View, front: Collection[int
         x=np.concatenate([positions(run.metrics, name, view.axis, run.completions_per_step) for _, run in drawn]),
         front=np.repeat([group.number in front for group, _ in drawn], [len(one.step) for _, _, one in series]),
     )
+    table = table[table["x"].notna()]  # of a run that lacks what places it along this axis
     if view.zoom is not None:
         parts = [view.inside(of_line) for _, of_line in table.groupby("label", sort=False)]
         table = pd.concat(parts, ignore_index=True)

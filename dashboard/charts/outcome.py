@@ -39,7 +39,7 @@ class Member:
     seed: int
     counts: bool
     metrics: Metrics
-    completions_per_step: int
+    completions_per_step: float
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Colle
     return Metrics(run_id=coarse.run_id, series=series)
 
 
-def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: int) -> Floats:
+def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: float) -> Floats:
     """Where each point of the series `name` lies on the axis: where its last step ends.
 
     A training step s ends when s + 1 steps are done; an evaluation at step k is made when k steps are done. Samples are
@@ -214,7 +214,16 @@ def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: in
     return _at(done, metrics.series[total], _accumulated if axis == "time" else _counted)
 
 
-def _samples(series: Mapping[str, Series], done: Floats, completions_per_step: int) -> Floats:
+def has_axis(metrics: Metrics, axis: XAxis, completions_per_step: float) -> bool:
+    """Whether a run logged what places its points along the axis."""
+    return (
+        (axis == "samples" and not math.isnan(completions_per_step))
+        or not TOTALS[axis]
+        or TOTALS[axis][0] in metrics.series
+    )
+
+
+def _samples(series: Mapping[str, Series], done: Floats, completions_per_step: float) -> Floats:
     """The completions sampled in `done` steps: as counted, and before anything was counted from the share of groups taken out."""
     samples = done * completions_per_step
     if (filtered := series.get("frac_filtered")) is not None and filtered.step:
@@ -254,7 +263,7 @@ def _at(done: Floats, series: Series, totals: Callable[[Series], Floats]) -> Flo
 
 
 def steps_within(
-    metrics: Metrics, axis: XAxis, ends: tuple[float, float], completions_per_step: int
+    metrics: Metrics, axis: XAxis, ends: tuple[float, float], completions_per_step: float
 ) -> tuple[int, int] | None:
     """The steps whose points lie between two places on the axis, widened to whole steps; None if nothing is known."""
     name = max(metrics.series, key=lambda one: len(metrics.series[one].step), default=None)

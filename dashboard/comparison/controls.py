@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from backend.contract.protocol import EVALUATION
 from backend.contract.records import BY_RANK, Run
 from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure, picture_address
@@ -49,7 +50,7 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
         about, drawn = meaning(name), figure(name)
         with column.container(border=True, key=f"compare-{names.index(name)}"):
             st.markdown(heading(about.title, about.unit), help=about.help)
-            if drawn.data.empty:
+            if drawn.data.empty and (zoom or not any(name in names for names in logged.values())):
                 st.caption(f"None of these runs has recorded it {'here' if zoom else 'yet'}.")
             show(drawn, key=f"comparison-{name}-{controls.view.axis}{ends}", about=about.title, on_zoom=zoom_to)
             if words := without(name, logged):
@@ -59,11 +60,17 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
 
 def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
     """The lines that a chart of others lacks: "No kl was recorded in dapo." Runs that have made no step may still record it."""
-    lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]
+    stepped = {line for line, names in logged.items() if any(not one.startswith(EVALUATION) for one in names)}
+    lacking = [line for line, names in logged.items() if name not in names and line in stepped]
     if not lacking or not any(name in names for names in logged.values()):
         return ""
-    others = f" and {counted(len(lacking) - NAMED, 'other')}" if len(lacking) > NAMED else ""
-    return f"No {name} was recorded in {', '.join(lacking[:NAMED])}{others}."
+    return f"No {name} was recorded in {named(lacking)}."
+
+
+def named(lines: Sequence[str]) -> str:
+    """The first of some lines by name, and how many others there are."""
+    others = f" and {counted(len(lines) - NAMED, 'other')}" if len(lines) > NAMED else ""
+    return f"{', '.join(lines[:NAMED])}{others}"
 
 
 def usual_of(runs: Sequence[Run]) -> Sequence[str]:

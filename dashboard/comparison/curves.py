@@ -24,7 +24,8 @@ from dashboard.charts.outcome import (
     outcome,
 )
 from dashboard.charts.palette import GROUPS, run_colours
-from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, draw_charts
+from dashboard.charts.series import TOTALS, has_axis
+from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, draw_charts, named
 from dashboard.comparison.judgement import (
     Judgement,
     choose_judgement,
@@ -108,6 +109,22 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
     else:
         words = ""
     st.caption(f"{words} {HINT}".strip())
+    axis = controls.view.axis
+    placeless = [
+        group.label
+        for group in groups
+        if any(
+            one.metrics.series and not has_axis(one.metrics, axis, one.completions_per_step) for one in group.members
+        )
+    ]
+    if placeless:
+        st.caption(
+            f"{plain(named(placeless))}: not drawn along this axis, since no {plain(TOTALS[axis][0])} was recorded."
+        )
+    if axis == "tokens" and len({str(get(run.config, "trainer.name")) for run in runs}) > 1:
+        st.caption(
+            "Trainers count tokens differently: TRL counts a prompt for each of its completions, Groupscope once for its group."
+        )
     logged: dict[str, set[str]] = {}  # line -> the metrics that its runs have logged
     for run in runs:
         line = setting(run, controls.by) if controls.by else label(run)

@@ -1,11 +1,11 @@
 """The prompts that several of the runs have drawn, and the way to their groups side by side."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from urllib.parse import urlencode
 
 import streamlit as st
 
-from backend.contract.inspection import PromptSummary
+from backend.contract.inspection import CommonPrompt, PromptSummary
 from backend.contract.records import TERMINAL, Run
 from dashboard.comparison.selection import label
 from dashboard.components.address import shown_at_once
@@ -15,10 +15,8 @@ from dashboard.format import MISSING, count, counted, number
 from dashboard.session import client, guard, url
 from dashboard.text import one_line
 
-Common: TypeAlias = tuple[str, dict[int, PromptSummary]]  # a prompt's id, and its draws by run
-LOOKED = 100  # of each run's prompts, those drawn most often
-SHOWN = 30
-AT_ONCE = 20  # runs, each of them a request and a column; more on demand
+LISTED = 30
+AT_ONCE = 20  # runs, each of them a column; more on demand
 BESIDE = 20  # runs that the page of a prompt takes
 _RUNS = "looked"  # in the address: how many runs are searched
 
@@ -30,58 +28,45 @@ def draw_prompts(runs: list[Run]) -> None:
     search = st.text_input(
         "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420
     )
+    ended = all(run.status in TERMINAL for run in asked)
     with guard():
-        found = {
-            run.id: (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, str(search or ""))
-            for run in asked
-        }
-    if common := in_common(found):
-        _draw_table(asked, common[:SHOWN])
+        common = (_ask_once if ended else _ask)(tuple((run.id, run.attempt) for run in asked), str(search or ""))
+    if common:
+        _draw_table(asked, common)
     else:
-        st.caption("No two of these runs share a prompt among their most drawn ones.")
+        st.caption(
+            "No two of these runs share a prompt. Prompts are the same if their texts are, spaces at the ends aside."
+        )
     if len(asked) < len(sampled):
         st.caption(f"Searched: the first {len(asked)} of {counted(len(sampled), 'run')}.")
         offer_more(len(sampled) - len(asked), "run", _RUNS, AT_ONCE, key="more-prompt-runs")
 
 
-def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
+def _draw_table(asked: Sequence[Run], common: Sequence[CommonPrompt]) -> None:
     st.caption(
-        "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. For each run, only "
-        f"the {LOOKED} prompts that it drew most often are considered. Probes, which every run samples at the same steps, come first; "
-        "the others follow, sorted by how many of the runs share them."
+        "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. Prompts are the same if "
+        "their texts are. Probes, which a run samples every few steps, come first; the others follow, sorted by how many of the runs share "
+        f"them; the first {LISTED} are shown."
     )
 
-    def of_run(run: Run) -> Column[Common]:
-        return Column(label(run), lambda one: course(one[1].get(run.id)))
+    def of_run(run: Run) -> Column[CommonPrompt]:
+        return Column(label(run), lambda one: course(one.draws.get(run.id)))
 
-    columns: list[Column[Common]] = [
-        Column("prompt", lambda one: one_line(next(iter(one[1].values())).prompt)[:200], "large"),
-        Column("probe", lambda one: "probe" if any(draw.probes for draw in one[1].values()) else ""),
-        Column("runs", lambda one: count(len(one[1]))),
+    columns: list[Column[CommonPrompt]] = [
+        Column("prompt", lambda one: one_line(next(iter(one.draws.values())).prompt)[:200], "large"),
+        Column("probe", lambda one: "probe" if any(draw.probes for draw in one.draws.values()) else ""),
+        Column("runs", lambda one: count(len(one.draws))),
         *map(of_run, asked),
-        Column("side by side", lambda one: side_by_side(*one), 100, kind="link"),
+        Column("side by side", lambda one: side_by_side(one.draws), 100, kind="link"),
     ]
     draw(common, columns, key="common-prompts")
 
 
-def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[Common]:
-    """Prompt -> its draws by run, for prompts of two runs or more: probes first, then the most widely drawn."""
-    by_prompt: dict[str, dict[int, PromptSummary]] = {}
-    for run_id, prompts in found.items():
-        for prompt in prompts:
-            by_prompt.setdefault(prompt.prompt_id, {})[run_id] = prompt
-    least = min(2, len(found))
-
-    def rank(entry: Common) -> tuple[bool, int, int]:
-        draws = entry[1].values()
-        return not any(draw.probes for draw in draws), -len(draws), -sum(draw.draws for draw in draws)
-
-    return sorted(((prompt, draws) for prompt, draws in by_prompt.items() if len(draws) >= least), key=rank)
-
-
-def side_by_side(prompt_id: str, draws: Mapping[int, PromptSummary]) -> str:
-    """The address of the prompt's page with the runs that drew it, the first `BESIDE` of them."""
-    return url("prompt", prompt=prompt_id, runs=",".join(str(run_id) for run_id in list(draws)[:BESIDE]))
+def side_by_side(draws: Mapping[int, PromptSummary]) -> str:
+    """The address of the prompt's page with the runs that drew it, the first `BESIDE` of them, and the ids that it has there."""
+    beside = dict(list(draws.items())[:BESIDE])
+    ids = dict.fromkeys(draw.prompt_id for draw in beside.values())
+    return f"{url('prompt', runs=','.join(map(str, beside)))}&{urlencode([('prompt', one) for one in ids])}"
 
 
 def course(draw: PromptSummary | None) -> str:
@@ -93,9 +78,8 @@ def course(draw: PromptSummary | None) -> str:
     return f"{number(draw.reward_first)} → {number(draw.reward_last)} ({count(draw.draws)})"
 
 
-def _ask(run_id: int, attempt: int, search: str) -> list[PromptSummary]:  # noqa: ARG001 — a part of the cache's key
-    return client().prompts(run_id, search=search or None, sort="-draws", limit=LOOKED).items
+def _ask(attempts: tuple[tuple[int, int], ...], search: str) -> list[CommonPrompt]:
+    return client().common_prompts(runs=[run_id for run_id, _ in attempts], search=search or None, limit=LISTED).items
 
 
-# of an attempt that has ended; the largest sweep has 200 runs: fewer entries than runs, and each redraw would ask for all of them again
-_ask_once = st.cache_data(ttl=600, max_entries=256, show_spinner=False)(_ask)
+_ask_once = st.cache_data(ttl=600, max_entries=24, show_spinner=False)(_ask)  # of attempts that have ended

@@ -1,6 +1,6 @@
 """The fields of the runs' configurations: those in which they differ, and those by which they are grouped; and what scored the runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -10,7 +10,7 @@ from backend.contract.base import Json
 from backend.contract.records import RewardVersion, Run
 from backend.contract.reward import file_of
 from backend.contract.stored import rewards_in, text_at
-from dashboard.format import MISSING
+from dashboard.format import MISSING, counted
 from dashboard.session import client, guard
 from dashboard.stored import get
 from dashboard.text import one_line
@@ -45,6 +45,15 @@ def differences(configs: Mapping[int, Mapping[str, Json]]) -> dict[str, dict[int
     return {path: row for path, row in table.items() if len({repr(value) for value in row.values()}) > 1}
 
 
+def told_by_two(row: Mapping[int, Json]) -> bool:
+    """Whether two configurations or more have a value. Of another trainer's settings ours has none, and that is no difference."""
+    return sum(value is not None for value in row.values()) > 1
+
+
+def _recorded(configs: Iterable[Mapping[str, Json]]) -> bool:
+    return any("theirs" in config for config in configs)
+
+
 def choices(runs: Sequence[Run]) -> list[str]:
     """The recipe, the fields in which the runs differ, then every other field."""
     fields = (path for run in runs for path in flatten(dict(run.config)))
@@ -53,7 +62,9 @@ def choices(runs: Sequence[Run]) -> list[str]:
 
 def differing(runs: Sequence[Run]) -> list[str]:
     """The fields in which the runs differ, without the seed, which is luck and not a setting."""
-    return [path for path in differences({run.id: run.config for run in runs}) if path != SEED]
+    configs = {run.id: run.config for run in runs}
+    fields = {path: row for path, row in differences(configs).items() if path != SEED}
+    return [path for path, row in fields.items() if told_by_two(row) or not _recorded(configs.values())]
 
 
 def swept(runs: Sequence[Run]) -> list[str]:
@@ -110,9 +121,9 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def seed_of(run: Run) -> int:
-    """The seed, by which runs of different settings are paired."""
-    seed = get(run.config, SEED)
-    return seed if isinstance(seed, int) else 0
+    """The seed, by which runs of different settings are paired; if another trainer has not said it, a number that no other run has."""
+    seed = get(run.config, "theirs.seed" if "theirs" in run.config else SEED)
+    return seed if isinstance(seed, int) else -run.id if "theirs" in run.config else 0
 
 
 def cell(value: Json) -> str:
@@ -160,10 +171,21 @@ def draw_differences(configs: Mapping[str, Mapping[str, Json]]) -> None:
     if not rows:
         st.caption("Nowhere: their configurations are the same.")
         return
+    alone = {path: row for path, row in rows.items() if _recorded(configs.values()) and not told_by_two(row)}
+    if shared := {path: row for path, row in rows.items() if path not in alone}:
+        _draw_table(shared, list(configs), "differences")
+    else:
+        st.caption("In no field that two of them have.")
+    if alone:
+        with st.expander(f"{counted(len(alone), 'field')} that only one of them has"):
+            st.caption(
+                "Each trainer has settings of its own; what a recorded run does not say of ours is not known, not different."
+            )
+            _draw_table(alone, list(configs), "differences-alone")
+
+
+def _draw_table(rows: Mapping[str, Mapping[int, Json]], names: Sequence[str], key: str) -> None:
     table = pd.DataFrame(
-        [
-            {"field": path, **{name: cell(row[place]) for place, name in enumerate(configs)}}
-            for path, row in rows.items()
-        ]
+        [{"field": path, **{name: cell(row[place]) for place, name in enumerate(names)}} for path, row in rows.items()]
     )
-    st.dataframe(table, hide_index=True, key="differences", height="content" if len(table) <= ROWS else 460)
+    st.dataframe(table, hide_index=True, key=key, height="content" if len(table) <= ROWS else 460)

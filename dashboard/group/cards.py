@@ -39,7 +39,7 @@ class GroupLook:
 
     def colour(self, completion: CompletionRecord) -> str:
         """Of its advantage; a sample that nothing was asked to score is grey, not in the colour of an error."""
-        unscored = completion.reward is None and bool(completion.rewards)
+        unscored = completion.reward is None and bool(completion.rewards) and not completion.unweighed
         return advantage_colour(None if unscored else completion.advantage or 0.0, self.strongest)
 
 
@@ -79,11 +79,13 @@ def _head(completion: CompletionRecord, look: GroupLook, alike: Sequence[int] = 
     parts = [f'<span class="place">{" · ".join([f"<b>{places(indices)}</b>", *times, *marks])}</span>']
     if completion.reward is not None:
         parts.append(f"<span>reward <b>{number(completion.reward)}</b></span>")
-        if completion.advantage is not None:
-            colour, words = look.colour(completion), signed(completion.advantage)
-            parts.append(f'<span class="chip" title="advantage" style="background:{colour}">A {words}</span>')
+    elif completion.unweighed:
+        parts.append('<span title="The weights of the rewards were not recorded.">reward not recorded</span>')
     elif completion.rewards:
         parts.append('<span class="unscored" title="It moves neither the mean nor the policy.">unscored</span>')
+    if completion.advantage is not None and (completion.reward is not None or completion.unweighed):
+        colour, words = look.colour(completion), signed(completion.advantage)
+        parts.append(f'<span class="chip" title="advantage" style="background:{colour}">A {words}</span>')
     return f'<div class="head">{" ".join(parts)}</div>'
 
 

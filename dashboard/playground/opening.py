@@ -47,7 +47,11 @@ def load(group_id: int) -> Opening:
     run = client().run(group.run_id)
     groups = client().groups(run.id, step=group.step, sort="index", limit=MOST_GROUPS).items
     siblings = [other.rewards for other in groups if other.id != group.id and other.state != "filtered"]
-    weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
+    weights = (
+        [1.0 if score.weight is None else score.weight for score in group.completions[0].rewards]
+        if group.completions
+        else []
+    )
     raw = [
         [one.rewards[place].raw if place < len(one.rewards) else None for one in group.completions]
         for place in range(len(weights))

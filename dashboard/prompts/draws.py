@@ -25,6 +25,7 @@ from dashboard.text import one_line, show_text
 
 MOST = 1000  # draws on the page, over all its runs
 _PAGE = 200
+SEARCHED = 1000  # characters of a text
 _BESIDE = 3  # runs in one line
 _TALL = 160  # pixels of a text
 
@@ -37,13 +38,17 @@ class Draws(NamedTuple):
     cut: frozenset[int]
 
 
-def fetch_draws(prompt_id: str, runs: Sequence[int]) -> Draws:
-    """The newest draws of each run, each having the same share of `MOST`: a run that drew much takes no place from another."""
+def fetch_draws(prompt_ids: Sequence[str], runs: Sequence[int]) -> Draws:
+    """The newest draws of each run, each having the same share of `MOST`: a run that drew much takes no place from another.
+
+    A run has the prompt under one of the ids.
+    """
     share = MOST // max(1, len(runs))
     draws: list[GroupSummary] = []
     cut: list[int] = []
     for run_id in runs:
-        newest, more = _fetch_newest(prompt_id, run_id, share)
+        tried = (_fetch_newest(prompt_id, run_id, share) for prompt_id in prompt_ids)
+        newest, more = next((found for found in tried if found[0]), ([], False))
         draws += newest
         cut += [run_id] if more else []
     return Draws(sorted(draws, key=_by_step), share, frozenset(cut))
@@ -101,11 +106,16 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
     return line_figure(look, table.assign(draw=[draw.id for drawn in known.values() for draw in drawn]))
 
 
-@st.cache_data(ttl=120, max_entries=512, show_spinner=False)
-def has_drawn(run_id: int, prompt_id: str) -> bool:
-    """Whether the run has drawn the prompt."""
+@st.cache_data(ttl=120, max_entries=64, show_spinner=False)
+def ids_by_run(prompt_ids: Sequence[str], text: str, runs: Sequence[int]) -> dict[int, str]:
+    """Which of the runs have drawn the prompt, and under which id: a trainer has its own, the text is the same."""
     with guard():
-        return bool(client().groups(run_id, prompt_id=prompt_id, limit=1).items)
+        found = client().common_prompts(runs=runs, search=text[:SEARCHED], limit=100).items
+    for prompt in found:
+        ids = {run_id: draw.prompt_id for run_id, draw in prompt.draws.items()}
+        if not set(prompt_ids).isdisjoint(ids.values()):
+            return ids
+    return {}
 
 
 def draw_across(draws: Draws, runs: Sequence[Run]) -> None:

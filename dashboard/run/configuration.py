@@ -82,7 +82,7 @@ def _arithmetic(run: Run) -> str:
     if not run.by_groups:
         pairs, steps = (int(number_at(run.config, f"budget.{name}", 0)) for name in ("pairs_per_step", "steps"))
         return f"{count(pairs)} pairs × {count(steps)} steps = {count(pairs * steps)} pairs."
-    each = completions_per_step(run.config)
+    each = int(completions_per_step(run.config))
     steps = int(number_at(run.config, "budget.steps", 0))
     return (
         f"{count(int(number_at(run.config, 'sampling.prompts_per_step', 0)))} prompts × "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from backend.contract.records import Run
-from dashboard.components.address import PROMPTS, numbers, read, write
+from dashboard.components.address import PROMPTS, numbers, read_all, write
 from dashboard.components.chart import heading, show
 from dashboard.components.live import follow
 from dashboard.components.synced import on_choice, sync
@@ -13,7 +13,7 @@ from dashboard.format import MISSING, count, counted
 from dashboard.group.cards import STYLE
 from dashboard.group.rows import pick_group
 from dashboard.leaving import go
-from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, has_drawn, highest
+from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, highest, ids_by_run
 from dashboard.prompts.pair import LATER, choose_draw, draw_compared
 from dashboard.session import client, guard, lead_back, link, run_or_none
 from dashboard.text import one_line, show_text
@@ -24,12 +24,12 @@ COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")
 
 def main() -> None:
     """The prompt, its course, its draws, two of them compared, and the runs beside each other."""
-    prompt_id, run_ids = read("prompt"), numbers("runs", MOST_RUNS)
-    if not prompt_id or not run_ids:
+    prompt_ids, run_ids = read_all("prompt"), numbers("runs", MOST_RUNS)
+    if not any(prompt_ids) or not run_ids:
         lead_back("This address does not name a prompt. Open one from a run's prompts.")
     with guard():
         runs = [run for run_id in run_ids if (run := run_or_none(run_id)) is not None]
-    fetched = fetch_draws(prompt_id, [run.id for run in runs])
+    fetched = fetch_draws(prompt_ids, [run.id for run in runs])
     draws = fetched.items
     if not draws:
         lead_back("None of these runs has drawn this prompt, or the groups were not kept.")
@@ -46,7 +46,7 @@ def main() -> None:
     with answer:
         st.caption("Reference answer")
         show_text(MISSING if draws[0].answer is None else draws[0].answer)
-    _choose_runs(prompt_id, runs)
+    _choose_runs(prompt_ids, draws[0].prompt or draws[0].prompt_text, runs)
     _draw_history(fetched, runs)
     st.subheader("Two draws compared", anchor=False)
     draw_compared(draws)
@@ -55,16 +55,19 @@ def main() -> None:
         draw_across(fetched, runs)
 
 
-def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
+def _choose_runs(prompt_ids: Sequence[str], text: str, runs: Sequence[Run]) -> None:
     """The runs that are shown, out of those that have drawn the prompt; in the address."""
     with guard():
-        newest = client().runs(kind="grpo", limit=MOST_RUNS).items
+        newest = [run for run in client().runs(kind="training", limit=MOST_RUNS).items if run.by_groups]
     shown = {run.id: run for run in runs}
-    offered = shown | {run.id: run for run in newest if run.id not in shown and has_drawn(run.id, prompt_id)}
+    known = {run.id: run for run in newest} | shown
+    ids = ids_by_run(tuple(prompt_ids), text.strip(), tuple(sorted(known)))
+    offered = shown | {run_id: run for run_id, run in known.items() if run_id in ids}
 
     def keep(chosen: list[int]) -> None:
         if chosen:  # a history of no run is none
-            write(runs=",".join(map(str, chosen)))
+            names = dict.fromkeys(ids[run_id] for run_id in chosen if run_id in ids)
+            write(runs=",".join(map(str, chosen)), prompt=list(names) or list(prompt_ids))
 
     sync("of-runs", list(shown))
     st.multiselect(

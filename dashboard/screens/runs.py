@@ -11,7 +11,7 @@ from dashboard.leaving import go
 from dashboard.runs.actions import picked
 from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filters
 from dashboard.runs.row import show_runs
-from dashboard.session import client, guard, link, script
+from dashboard.session import client, guard, link, script, settings
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}  # of the live runs; those that wait stand as they will start
 
@@ -84,6 +84,8 @@ def draw_empty() -> None:
         if is_narrowed():
             st.markdown("**No run matches these filters.**", text_alignment="center")
             st.button("Show all runs", icon=":material/filter_alt_off:", on_click=clear_filters)
+        elif settings().viewing:
+            st.markdown("**Nothing to import yet.** The folder is looked at again and again.", text_alignment="center")
         else:
             st.markdown(
                 "**No runs yet.** Each run will have a row here: its state, its progress, its reward as it learns.",

@@ -17,6 +17,7 @@ from serving import Backend
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.groups import GroupReport
+from backend.contract.recorded import RecordedConfig, Trainer
 
 
 def began(backend: Backend) -> Actor:
@@ -296,3 +297,41 @@ def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Back
     actor.report(0, groups=[one])
     [listed] = backend.client.groups(actor.run_id).items
     assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
+
+
+def recording(backend: Backend) -> p.Claim:
+    config = RecordedConfig(trainer=Trainer(name="a test"))
+    claim = backend.client.record(p.Recording(key="k" * 16, worker="w", config=config, name="r"))
+    backend.client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=""))
+    return claim
+
+
+def test_late_metrics_are_added_to_their_step_and_change_none_that_it_has(backend: Backend) -> None:
+    run_id = recording(backend).run_id
+    for step in range(3):
+        backend.client.report(run_id, p.Report(attempt=1, seq=step, step=step, metrics={"reward": float(step)}))
+    late = p.Report(attempt=1, seq=7, step=1, metrics={"reward": 9.0, "loss": 0.5, "eval/x": 0.25}, late=True)
+    assert [backend.client.report(run_id, late).duplicate for _ in range(2)] == [False, True]
+    series = backend.client.metrics(run_id).series
+    assert (series["reward"].value, series["loss"].step, series["eval/x"].step) == ([0.0, 1.0, 2.0], [1], [1])
+    assert backend.client.run(run_id).progress.step == 3
+    assert backend.client.run(run_id).summary == {"reward": 2.0, "loss": 0.5, "eval/x": 0.25}
+
+
+def test_late_metrics_bring_nothing_else_and_are_for_recorded_runs(backend: Backend) -> None:
+    run_id = recording(backend).run_id
+    with pytest.raises(ApiError, match="needs metrics, and brings nothing else"):
+        backend.client.report(run_id, p.Report(attempt=1, seq=0, step=0, late=True, groups=[group(0)]))
+    actor = began(backend)
+    with pytest.raises(ApiError, match="is for recorded runs"):
+        backend.client.report(
+            actor.run_id, p.Report(attempt=actor.attempt, seq=0, step=0, late=True, metrics={"loss": 1.0})
+        )
+
+
+def test_groups_of_an_evaluation_alone_complete_no_step(backend: Backend) -> None:
+    run_id = recording(backend).run_id
+    probe = group(0).model_copy(update={"state": "probe"})
+    backend.client.report(run_id, p.Report(attempt=1, seq=0, step=3, groups=[probe]))
+    run = backend.client.run(run_id)
+    assert (run.progress.step, [one.step for one in backend.client.steps(run_id)]) == (0, [3])

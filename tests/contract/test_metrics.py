@@ -9,6 +9,7 @@ import torch
 
 from backend.contract.advantage import BestWorst, Gae
 from backend.contract.algorithm import Algorithm
+from backend.contract.foreign_metrics import SAME, in_our_names
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, RewardModelConfig, SampledPairs
@@ -117,3 +118,20 @@ def test_each_source_of_the_data_has_metrics_of_its_own_and_the_page_says_which(
     of_each = ("source/<name>/reward", "source/<name>/frac_reward_zero_std", "eval/source/<name>/pass@1")
     assert found == {name.replace("<name>", source) for name in of_each for source in "ab"}
     assert [name for name in of_each if f"`{name}`" not in PAGE.read_text()] == []
+
+
+def test_the_table_of_other_trainers_names_is_that_of_the_code_and_leads_to_metrics_of_this_page() -> None:
+    page = PAGE.read_text()
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \| `([^`]+)` \|$", page, flags=re.MULTILINE)
+    assert rows == [(trainer, theirs, ours) for trainer, names in SAME.items() for theirs, ours in names.items()]
+    documented = set(re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE))
+    assert {ours for _, _, ours in rows} <= documented
+    assert {theirs for _, theirs, _ in rows} & documented == set()  # a name of ours would be replaced by itself
+
+
+def test_a_metric_is_read_under_our_name_unless_that_is_taken_or_two_would_be_it() -> None:
+    agents = {f"train/agg/effective/{name}/reward/mean": 1.0 for name in ("solver", "judge")}
+    assert in_our_names({"critic/score/mean": 0.5, "actor/ppo_kl": 0.1}) == {"reward": 0.5}
+    assert in_our_names({"critic/score/mean": 0.5, "reward": 0.7}) == {}
+    assert in_our_names({"train/agg/effective/solver/reward/mean": 1.0}) == {"reward": 1.0}
+    assert in_our_names({"train/agg/all/solver/reward/mean": 1.0}) == in_our_names(agents) == {}

@@ -31,6 +31,7 @@ LISTS: Mapping[str, type[BaseModel]] = {
     "compare_metrics": queries.ComparedMetricQuery,
     "groups": queries.GroupQuery,
     "prompts": queries.PromptQuery,
+    "common_prompts": queries.CommonPromptQuery,
     "completions": queries.CompletionQuery,
     "metrics": queries.MetricQuery,
     "distribution": queries.DistributionQuery,
@@ -41,6 +42,7 @@ ADDRESSES = {
     "sweeps": "/api/v1/sweeps",
     "groups_of_prompt": "/api/v1/groups",
     "compare_metrics": "/api/v1/metrics",
+    "common_prompts": "/api/v1/prompts",
 }
 OF_A_RUN = ("groups", "prompts", "completions", "metrics", "distribution", "logs")
 

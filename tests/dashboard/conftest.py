@@ -62,7 +62,7 @@ def open_page_of_any() -> Callable[..., AppTest]:
         if page != "runs":
             at._page_hash = calc_hash(page)  # switch_page() knows no page before one was drawn
         for name, value in query.items():
-            at.query_params[name] = str(value)
+            at.query_params[name] = value if isinstance(value, list) else str(value)
         at.run()
         assert not at.exception
         return at

@@ -296,3 +296,13 @@ def test_equal_rewards_that_a_kl_penalty_tells_apart_are_said_to_teach_the_kl_al
     config = config_of(LeaveOneOut())
     assert "stay near the reference" in state_in_words(penalised, config)
     assert "all rewards are equal" not in spell_advantage(near, penalised, stored_estimator(config))
+
+
+def test_a_reward_whose_weight_nobody_recorded_has_no_total_and_is_not_called_unscored() -> None:
+    one = completion(0, None, 0.5, RewardScore(name="right", raw=1.0, weight=None))
+    [term] = terms(one, {})
+    assert (term.value, spell_term(term)) == (None, "1, weight not recorded")
+    spelled = spell_advantage(one, group(one, mean=None), stored_estimator(CONFIG))
+    assert spelled == "+0.5, as the trainer computed it: the weights of the rewards were not recorded"
+    lost = completion(0, None, None, RewardScore(name="right", raw=None, weight=None))
+    assert "not scored" in spell_advantage(lost, group(lost), stored_estimator(CONFIG))

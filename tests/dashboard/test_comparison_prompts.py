@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from backend.contract.inspection import PromptSummary
+from backend.contract.inspection import CommonPrompt, PromptSummary
 from backend.contract.records import Page, Progress, Run
 from dashboard.comparison import prompts
 
@@ -16,11 +16,13 @@ class Recorded:
 
     def __init__(self, runs: int) -> None:
         self.last_two = (runs - 1, runs)
-        self.asked: list[int] = []
+        self.asked: list[list[int]] = []
 
-    def prompts(self, run_id: int, *, search: str | None, sort: str, limit: int) -> Page[PromptSummary]:
-        self.asked.append(run_id)
-        return Page(items=[drawn(name) for name in ("all", "late")[: 1 + (run_id in self.last_two)]])
+    def common_prompts(self, *, runs: list[int], search: str | None, limit: int) -> Page[CommonPrompt]:
+        self.asked.append(runs)
+        late = {run_id: drawn("late") for run_id in runs if run_id in self.last_two}
+        items = [{run_id: drawn("all") for run_id in runs}, *([late] if late else [])]
+        return Page(items=[CommonPrompt(draws=draws) for draws in items])
 
 
 def drawn(name: str) -> PromptSummary:
@@ -60,8 +62,8 @@ def linked(address: str) -> list[int]:
 
 
 def test_side_by_side_stand_the_runs_that_drew_the_prompt_as_many_as_its_page_takes() -> None:
-    assert linked(prompts.side_by_side("late", {30: drawn("late"), 31: drawn("late")})) == [30, 31]
-    assert linked(prompts.side_by_side("all", {number: drawn("all") for number in range(1, 46)})) == [*range(1, 21)]
+    assert linked(prompts.side_by_side({30: drawn("late"), 31: drawn("late")})) == [30, 31]
+    assert linked(prompts.side_by_side({number: drawn("all") for number in range(1, 46)})) == [*range(1, 21)]
 
 
 def test_one_draw_is_one_number_and_each_run_has_its_name_above_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,17 +80,24 @@ def test_of_many_runs_the_first_are_looked_at_and_more_on_demand(monkeypatch: py
     backend = recorded(monkeypatch, 31)
     at = AppTest.from_function(page, default_timeout=20, args=([run(number) for number in range(1, 32)],)).run()
     assert not at.exception
-    assert sorted(backend.asked) == [*range(1, 21)]
+    assert backend.asked == [[*range(1, 21)]]
     assert "Searched: the first 20 of 31 runs." in [caption.value for caption in at.caption]
     at.button(key="more-prompt-runs").click().run()
-    assert sorted(backend.asked) == [*range(1, 32)]
+    assert backend.asked[-1] == [*range(1, 32)]
     assert [linked(address) for address in at.dataframe[0].value["side by side"]] == [[*range(1, 21)], [30, 31]]
     assert not at.button
 
 
-def test_the_largest_sweep_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = recorded(monkeypatch, 200)
+def test_runs_that_have_ended_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = recorded(monkeypatch, 2)
     for _ in range(2):
-        for number in range(1, 201):
-            prompts._ask_once(number, 1, "")
-    assert len(backend.asked) == 200
+        AppTest.from_function(page, default_timeout=20, args=([run(1), run(2)],)).run()
+    assert backend.asked == [[1, 2]]
+
+
+def test_a_prompt_that_each_trainer_names_in_its_own_way_is_opened_under_all_its_names() -> None:
+    beside = {1: drawn("arithmetic-7"), 2: drawn("ab12"), 3: drawn("ab12")}
+    assert parse_qs(urlparse(prompts.side_by_side(beside)).query) == {
+        "runs": ["1,2,3"],
+        "prompt": ["arithmetic-7", "ab12"],
+    }

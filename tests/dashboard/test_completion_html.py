@@ -199,3 +199,15 @@ def test_equal_texts_by_different_roles_are_not_equal() -> None:
 def test_a_conversation_is_compared_with_its_speakers() -> None:
     said = conversation(Turn("assistant", '{"a": 1}', "add"), Turn("tool", "2", "add"))
     assert as_text(said) == '── assistant calls add\nadd({"a": 1})\n── tool add\n2'
+
+
+def test_a_card_without_weights_shows_the_advantage_and_says_that_the_reward_is_missing() -> None:
+    unweighed = [RewardScore(name="right", raw=1.0, weight=None)]
+    changes = {"rewards": unweighed, "reward": None, "advantage": 0.5}
+    group = with_text("text")
+    one = group.completions[0].model_copy(update=changes)
+    words = shown(card_html(one, look_at(group.model_copy(update={"completions": [one]}), CONFIG), TextLook()))
+    assert "reward not recorded" in words
+    assert "A +0.5" in words
+    assert "1, weight not recorded" in words
+    assert "unscored" not in words

@@ -320,6 +320,15 @@ def test_the_header_counts_workers_and_waiting_runs(open_page: OpenPage, backend
     assert "1 worker, busy · 1 queued" in texts(open_page("runs"))
 
 
+def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_VIEWING", "true")
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    words = texts(open_page("runs"))
+    assert "worker" not in words
+    assert "Nothing to import yet" in words
+
+
 def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
     assert sparkline([0.5]) == ""
     assert sparkline([0.1, 0.2, 0.3]).count("M") == 1

@@ -35,7 +35,7 @@ def test_every_benchmark_says_how_to_run_it(
 def test_every_command_of_the_makefile_is_explained() -> None:
     makefile = (ROOT / "Makefile").read_text()
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
-    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads"} <= set(explained)
+    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads", "bench-imports"} <= set(explained)
     shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
     assert shown is not None
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
@@ -112,3 +112,15 @@ def test_a_trial_of_uploads_takes_both_files_and_looks_at_both_processes(tmp_pat
     assert [one["name"] for one in taken] == ["rows.jsonl", "rows.csv"]
     assert all(one["backend"] > 0 and one["child"] > 0 and one["rows"] > 2000 for one in taken)
     assert "### Large files" in ran.stdout
+
+
+@pytest.mark.trials
+def test_a_trial_of_imports_brings_every_completion_and_looks_at_both_processes(tmp_path: Path) -> None:
+    kept = tmp_path / "measured.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "imports.py"), "--trial", "--out", str(kept)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    taken = json.loads(kept.read_text())["imported"]
+    assert [(one["name"], one["completions"]) for one in taken] == [("verl", 1024), ("own", 1024)]
+    assert all(one["backend"] > 0 and one["importer"] > 0 for one in taken)
+    assert "### Imported runs" in ran.stdout

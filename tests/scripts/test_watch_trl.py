@@ -1,18 +1,21 @@
 """`groupscope.watch` on a real GRPOTrainer of TRL's: what is recorded is what TRL had, and nothing of it is lost."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from processes import wait_until
 from serving import TOKEN, Backend
+from transformers import TrainerCallback
 
 import groupscope
 import groupscope.trl
 import worker.models
+from backend.contract.client import Client
 from backend.contract.groups import Group
 from worker.tasks.arithmetic import problems
 
@@ -29,7 +32,7 @@ def short(completions: list[str], **_: Any) -> list[float | None]:
     return [None if not text else 1 / (1 + len(text)) for text in completions]
 
 
-def trainer(folder: Path, **changes: Any) -> Any:
+def trainer(folder: Path, rollout: Any = None, **changes: Any) -> Any:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
@@ -58,6 +61,7 @@ def trainer(folder: Path, **changes: Any) -> Any:
         reward_funcs=[right, short],
         args=GRPOConfig(output_dir=str(folder), **settings),
         train_dataset=Dataset.from_list(rows),
+        rollout_func=rollout,
     )
 
 
@@ -84,6 +88,15 @@ class Witness:
         of._get_per_token_logps_and_entropies = measuring
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A second one, of so small a model, waits for the first and for whatever else the machine does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 Watched = Callable[..., tuple[Any, Witness]]
 
 
@@ -102,41 +115,77 @@ def watched(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return train
 
 
-def groups_of(backend: Backend, run_id: int, step: int) -> list[Group]:
-    found = backend.client.groups(run_id, step=step, sort="index").items
-    return [backend.client.group(one.id) for one in found]
+def groups_of(client: Client, run_id: int, step: int) -> list[Group]:
+    return [client.group(one.id) for one in client.groups(run_id, step=step, sort="index").items]
 
 
-def test_every_group_of_every_step_is_recorded_as_trl_had_it(backend: Backend, watched: Watched) -> None:
-    of, witness = watched()
-    [run] = backend.client.runs(kind="recorded").items
-    assert (run.name, run.status, run.progress.step, run.attempt) == ("TRL", "finished", STEPS, 1)
+def assert_recorded_as_trl_had_it(client: Client, of: Any, witness: Witness, *, steps: int) -> None:
+    [run] = client.runs(kind="recorded").items
+    assert (run.name, run.status, run.progress.step, run.attempt) == ("TRL", "finished", steps, 1)
     assert run.config["trainer"] == {"name": "TRL", "version": "1.16.0"}
     logged = [line for line in of.state.log_history if "reward" in line]
-    series = backend.client.metrics(run.id).series
-    for name in ("reward", "reward_std", "kl", "entropy", "rewards/right/mean", "completions/mean_length", "loss"):
-        assert series[name].value == pytest.approx([line[name] for line in logged])
+    series = client.metrics(run.id).series
+    for name in set(logged[0]) - {"step"}:
+        assert (name, series[name].step) == (name, list(range(steps)))
+        assert (name, series[name].value) == (name, pytest.approx([line[name] for line in logged]))
+    assert len(witness.batches) == steps
     for step, batch in enumerate(witness.batches):
-        groups = groups_of(backend, run.id, step)
+        groups = groups_of(client, run.id, step)
         assert [len(one.completions) for one in groups] == [SIZE] * PROMPTS
         assert all(group.answer is not None and group.prompt.startswith("Calculate") for group in groups)
         rows = [one for group in groups for one in group.completions]
         assert [one.advantage for one in rows] == pytest.approx(batch["advantages"].tolist(), abs=1e-6)
         ids, logps, entropies = witness.losses[step]
         for row, one in enumerate(rows):
-            trace = backend.client.tokens(one.id)
+            trace = client.tokens(one.id)
             length = int(batch["completion_mask"][row].sum())
             assert trace.token_ids == batch["completion_ids"][row, :length].tolist()
             whole = torch.cat([batch["prompt_ids"][row], batch["completion_ids"][row]])
             (place,) = [at for at in range(len(ids)) if torch.equal(ids[at], whole)][:1]
-            assert trace.logprob == pytest.approx(logps[place, :length].tolist(), abs=1e-6)
-            assert trace.entropy == pytest.approx(entropies[place, :length].tolist(), abs=1e-6)
-            assert trace.reference_logprob == pytest.approx(
-                batch["ref_per_token_logps"][row, :length].tolist(), abs=1e-6
-            )
+            reference = batch["ref_per_token_logps"][row]
+            apart = reference - logps[place]
+            theirs = {
+                "logprob": logps[place],
+                "old_logprob": logps[place],
+                "reference_logprob": reference,
+                "entropy": entropies[place],
+                "kl": torch.exp(apart) - apart - 1,
+            }
+            for name, values in theirs.items():
+                assert getattr(trace, name) == pytest.approx(values[:length].tolist(), abs=1e-6), name
+            assert trace.ratio == [1.0] * length  # an update a batch
+            assert (trace.sampling_logprob, trace.trained) == (None, None)  # TRL has none, and is not said to have
             assert "".join(trace.texts).startswith(one.text[:3])
             known = [score.raw * score.weight for score in one.rewards if score.raw is not None]
             assert one.reward == pytest.approx(math.fsum(known))
+
+
+def test_40_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
+    steps, site = 40, processes.Site(tmp_path / "site")
+
+    class Fault(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == 12:
+                first.kill()  # with a step on its way to it
+                first.wait()
+            if state.global_step == 28:
+                site.backend()
+
+    try:
+        first = site.backend()
+        of = trainer(tmp_path / "out", max_steps=steps)
+        witness = Witness(of)
+        of.add_callback(Fault())
+        groupscope.watch(of, name="TRL", backend=site.url, home=tmp_path)
+        of.train()
+        wait_until(lambda: site.client.runs(kind="recorded").items[0].status == "finished", "all has come")
+        assert not list((tmp_path / "recordings").glob("*"))
+        assert_recorded_as_trl_had_it(site.client, of, witness, steps=steps)
+    finally:
+        site.close()
 
 
 def test_the_training_is_the_same_with_and_without(watched: Watched, tmp_path: Path) -> None:
@@ -157,7 +206,7 @@ def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_
     assert backend.client.metrics(run.id).series["reward"].step == [1, 3]
     assert len(witness.batches) == 8
     for step in range(4):
-        rows = [one for group in groups_of(backend, run.id, step) for one in group.completions]
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
         theirs = [value for batch in witness.batches[2 * step : 2 * step + 2] for value in batch["advantages"].tolist()]
         assert [one.advantage for one in rows] == pytest.approx(theirs, abs=1e-6)
         for one in rows:
@@ -216,16 +265,101 @@ def test_a_training_that_breaks_off_and_begins_again_is_two_runs(
 def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = groupscope.trl.Batch.put
+    put = groupscope.trl.Rows.put
 
     def far(self: Any, name: str, rows: torch.Tensor, values: torch.Tensor) -> None:
         put(self, name, rows, values - 5000.0 if name == "logprob" else values)
 
-    monkeypatch.setattr(groupscope.trl.Batch, "put", far)
+    monkeypatch.setattr(groupscope.trl.Rows, "put", far)
     watched()
     [run] = backend.client.runs(kind="recorded").items
-    [first, *_] = groups_of(backend, run.id, 0)
+    [first, *_] = groups_of(backend.client, run.id, 0)
     trace = backend.client.tokens(first.completions[0].id)
     assert trace.kl is not None
     assert set(trace.kl) == {None}
     assert first.completions[0].kl_mean is None
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
+    backend: Backend, watched: Watched, tmp_path: Path
+) -> None:
+    watched(save_strategy="steps", save_steps=2)
+    [run] = backend.client.runs(kind="recorded").items
+    of = trainer(tmp_path / "out", max_steps=5)
+    groupscope.watch(of, backend=backend.url, run_id=run.id)
+    of.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.attempt, run.progress.step) == ("finished", 2, 5)
+    assert [len(groups_of(backend.client, run.id, step)) for step in range(5)] == [PROMPTS] * 5
+    assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2, 3, 4]
+
+
+def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
+    backend: Backend, watched: Watched
+) -> None:
+    _, witness = watched(num_iterations=2, max_steps=4)
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.progress.step, len(witness.batches)) == ("finished", 4, 2)
+    for step, batch in ((0, witness.batches[0]), (2, witness.batches[1])):
+        assert groups_of(backend.client, run.id, step + 1) == []
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
+        for row, one in enumerate(rows):
+            trace = backend.client.tokens(one.id)
+            old = batch["old_per_token_logps"][row, : len(trace.token_ids)].tolist()
+            assert trace.old_logprob == pytest.approx(old, abs=1e-6)
+            assert trace.logprob == pytest.approx(old, abs=1e-4)  # the first pass has the weights that sampled
+
+
+def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched: Watched) -> None:
+    def rollout(prompts: list[str], of: Any) -> dict[str, Any]:
+        ids = [of.processing_class(prompt)["input_ids"] for prompt in prompts]
+        said = [[10 + row, 20, 30, 40] for row in range(len(prompts))]
+        values = [[-0.5, -1.0, 0.0, -2.0]] * len(prompts)
+        return {
+            "prompt_ids": ids,
+            "completion_ids": said,
+            "logprobs": values,
+            "env_mask": [[1, 1, 0, 1]] * len(prompts),
+        }
+
+    watched(rollout=rollout)
+    [run] = backend.client.runs(kind="recorded").items
+    for group in groups_of(backend.client, run.id, 0):
+        for one in group.completions:
+            trace = backend.client.tokens(one.id)
+            assert (trace.trained, trace.sampling_logprob) == ([True, True, False, True], [-0.5, -1.0, 0.0, -2.0])
+            assert (trace.token_ids[1:], one.finish_reason) == ([20, 30, 40], "length")
+
+
+def test_a_completion_that_is_left_out_for_its_length_is_seen_not_to_be_trained_on(
+    backend: Backend, watched: Watched
+) -> None:
+    _, witness = watched(mask_truncated_completions=True, max_completion_length=9)
+    [run] = backend.client.runs(kind="recorded").items
+    trained = []
+    for step, batch in enumerate(witness.batches):
+        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
+        for row, one in enumerate(rows):
+            counted = bool(batch["completion_mask"][row].any())
+            assert one.finish_reason == ("stop" if counted else "length")
+            assert backend.client.tokens(one.id).trained == (None if counted else [False] * one.token_count)
+            trained.append(counted)
+    assert set(trained) == {True, False}
+
+
+def test_messages_of_a_completion_are_its_turns() -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    turns = groupscope.trl._turns(
+        [
+            {"role": "assistant", "content": "so", "tool_calls": [call]},
+            {"role": "tool", "name": "add", "content": "{'error': \"b is missing\"}"},
+            {"role": "assistant", "content": "I cannot"},
+        ]
+    )
+    assert [(turn.role, turn.text, turn.tool, turn.failed) for turn in turns] == [
+        ("assistant", "so", None, False),
+        ("assistant", '{"a": 1}', "add", False),
+        ("tool", "{'error': \"b is missing\"}", "add", True),
+        ("assistant", "I cannot", None, False),
+    ]
+    assert groupscope.trl._turns([{"role": "assistant", "content": "42"}]) == groupscope.trl._turns("42") == []

@@ -1,0 +1,64 @@
+"""All formats, and the runs that lie at a path."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from groupscope.files.format import Format, Unreadable
+from groupscope.files.own import OwnFormat
+from groupscope.files.trl import TrlFormat
+from groupscope.files.verl import VerlFormat
+
+FORMATS: tuple[Format, ...] = (OwnFormat(), TrlFormat(), VerlFormat())
+DEEPEST = 4  # folders below a path in which runs are looked for
+MOST_FOLDERS = 20_000
+
+
+def named(name: str) -> Format:
+    """The format of that name. Raises Unreadable."""
+    for one in FORMATS:
+        if one.name == name:
+            return one
+    raise Unreadable(f"there is no format {name}: it is one of {', '.join(one.name for one in FORMATS)}")
+
+
+def find(path: Path, only: Format | None = None) -> Iterator[tuple[Path, Format]]:
+    """The runs at a path: itself, or else those in folders below it."""
+    level = [path]
+    seen = 0
+    for _ in range(DEEPEST + 1):
+        below: list[Path] = []
+        for one in level:
+            seen += 1
+            format_ = next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
+            if format_ is not None:
+                yield one, format_
+            elif one.is_dir():
+                below += _inside(one)
+        level = below
+        if not level or seen > MOST_FOLDERS:
+            return
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Folders, and files that may be a run by themselves."""
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [
+        one
+        for one in found
+        if not one.name.startswith(".") and (one.is_dir() or one.suffix in (".jsonl", ".json", ".parquet"))
+    ]
+
+
+def nothing_at(path: Path) -> Unreadable:
+    """The sentence for a path where nothing is recognised."""
+    if not path.exists():
+        return Unreadable(f"{path} does not exist")
+    if path.is_dir() and not any(path.iterdir()):
+        return Unreadable(f"{path} is empty: name the folder into which the trainer writes")
+    known = "; ".join(one.made_by for one in FORMATS)
+    return Unreadable(
+        f"{path} has nothing that can be imported. Known are: {known}. docs/import.md says what each needs"
+    )

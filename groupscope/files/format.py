@@ -1,0 +1,204 @@
+"""What a format says of the files it knows: whose they are, and their steps, one after the other."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from backend.contract.base import Json
+from groupscope.recording import Group
+
+
+class Unreadable(Exception):
+    """Files that cannot be imported at all: the message is one sentence that says which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the person said, where files leave it open."""
+
+    group_size: int | None = None
+    """Completions of a prompt, for files that do not say where a group ends."""
+
+
+@dataclass(frozen=True)
+class About:
+    """A run on the disk. `config` is the trainer's own configuration, if it lies there; `known` what of it this program has words for,
+    as in `groupscope.start_run`.
+    """
+
+    trainer: str
+    name: str
+    version: str = ""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    known: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass
+class Step:
+    """What the files have of a step, counted from 0: a trainer's first update is step 0, also where its files call it 1.
+
+    `metrics` have the trainer's names. One that begins with `eval/` is of an evaluation after `step` updates, and a group of an
+    evaluation (`Group.evaluated`) is of the step before which it was sampled.
+    """
+
+    step: int
+    groups: Sequence[Group] = ()
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    unreadable: Sequence[str] = ()
+    """Of each line that cannot be read one sentence: the file, the line's number, and why."""
+    seconds: float | None = None
+    """Trained so far, if the files say so."""
+    open: bool = False
+    """More of it may still be written, though nothing has come for a while."""
+
+
+class Run(Protocol):
+    """One run on the disk. It may keep what it needs in order not to read a file twice."""
+
+    about: About
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """The steps from `start` on that are there now, in order; called again, with the first that is not recorded yet, whenever files grew.
+
+        A step that is too large for the memory comes in pieces: one Step after the other with the same number, each with further groups.
+        The order of a step's groups is the same at every call, and new ones come last. A torn last line is left for a later call, unless
+        this one is `final`: then it is unreadable (`Lines` does both). Before them may come steps below `start` whose metrics are known
+        only now, with nothing else. Raises Unreadable.
+        """
+        ...
+
+
+class Format(Protocol):
+    """A kind of files. `recognises` is cheap, and true for no other format's files."""
+
+    name: str
+    """One word, for `groupscope import --format`."""
+    made_by: str
+    """Whose files these are, and which: "verl's rollout_data_dir"."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether this file, or this folder itself (not one below it), is a run of this format. Never raises."""
+        ...
+
+    def open(self, path: Path, options: Options) -> Run:
+        """The run. Raises Unreadable, for a version that is not known, say."""
+        ...
+
+
+class Lines:
+    """The lines of a JSON lines file that grows: each once, as soon as it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = (0, 0)
+        """The bytes and the lines that were read. Set to an earlier place, the lines behind it come again."""
+
+    def new(self, *, final: bool = False) -> Iterator[tuple[int, Any]]:
+        """The number of each line since the last call, from 1 on, and its object, or a ValueError that says what is wrong with it.
+
+        A last line that is torn comes at a later call; at a `final` one as what it is. A file that is not there has no lines.
+        """
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self.place[0])
+            for line in file:
+                number = self.place[1] + 1
+                found = self._parsed(line, number)
+                if isinstance(found, ValueError) and not line.endswith(b"\n") and not final:
+                    return
+                self.place = self.place[0] + len(line), number
+                if line.strip():
+                    yield number, found
+
+    def _parsed(self, line: bytes, number: int) -> Any:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError) as error:
+            return ValueError(f"{self.path.name}, line {number}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "not text in UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg} at character {error.pos + 1}"
+    return "not JSON that can be read"
+
+
+def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
+    """The object in the first line of a JSON lines file, for `recognises`; empty if there is none, or the line is longer than that."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.readline(most_bytes))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[str]]:
+    """The objects of a file's lines, by their numbers, and what is wrong with the others."""
+    found = list(Lines(path).new(final=final))
+    there = [(number, one) for number, one in found if not isinstance(one, ValueError)]
+    return there, [str(one) for _, one in found if isinstance(one, ValueError)]
+
+
+class MetricLines:
+    """A JSON lines file with the metrics of one step in each line."""
+
+    def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
+        """`read` finds the step and the metrics in a line's object; it may raise LookupError, TypeError or ValueError for what has none."""
+        self._lines, self._read = Lines(path), read
+        self._of: dict[int, dict[str, float | None]] = {}
+        self._unreadable: dict[int, list[str]] = defaultdict(list)
+        self.last = -1  # the newest step in the file
+        self.there = path.is_file()
+
+    def catch_up(self, start: int, *, final: bool) -> None:
+        """Read what is new, and forget what is of earlier steps than `start`."""
+        self.there = self.there or self._lines.path.is_file()
+        for number, line in self._lines.new(final=final):
+            try:
+                if isinstance(line, ValueError):
+                    raise line
+                step, values = self._read(line)
+                self._of[step] = self._of.get(step, {}) | numbers(values)
+                self.last = max(self.last, step)
+            except (LookupError, TypeError, ValueError) as error:
+                said = str(line) if error is line else f"{self._lines.path.name}, line {number}: no step with metrics"
+                self._unreadable[max(self.last, 0)].append(said)
+        self._of = {step: values for step, values in self._of.items() if step >= start}
+
+    def steps(self) -> list[int]:
+        """Those that it knows of."""
+        return sorted(self._of)
+
+    def of(self, step: int) -> dict[str, float | None]:
+        """The metrics of a step; empty if there are none."""
+        return self._of.get(step, {})
+
+    def unreadable(self, step: int) -> list[str]:
+        """What is wrong with lines behind that of the step."""
+        return self._unreadable.get(step, [])
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """Those of the values that are numbers, or null; of nested ones by the names on their way, joined by slashes."""
+    found: dict[str, float | None] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{inner}": each for inner, each in numbers(value).items()}
+        elif value is None or isinstance(value, int | float):  # a truth is 0 or 1
+            found[str(name)] = number(value)
+    return found
+
+
+def number(value: Any) -> float | None:
+    """The value, if it is a finite number."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

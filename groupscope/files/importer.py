@@ -1,0 +1,548 @@
+"""Records what a format reads as a run, again and again without doubling: `groupscope import`.
+
+The run's key is made of the machine and the path, so a second import finds the run of the first. Each step's reports have numbers made of the
+step's, so the same step sent again is the same message, and the newest one is sent again each time. Should it have grown since, or
+the run have ended, the next attempt of the run takes it up from there.
+"""
+
+import fcntl
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from backend.contract import protocol as p
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.groups import GroupReport
+from backend.contract.recorded import RecordedConfig, Trainer
+from backend.contract.report_parts import in_parts
+from groupscope.files.catalog import find, nothing_at
+from groupscope.files.format import Format, Options, Run, Step, Unreadable, number
+from groupscope.recording import LONGEST_NAME, Group, group_report
+from groupscope.tokens import Tokens, trace_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
+PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
+SETTLED = 0.7  # seconds without a change, after which a step counts as whole
+SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
+TICK = 0.3  # seconds between two looks at files that are followed
+LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
+BEAT = 5.0  # seconds between two words to the backend
+PATIENCE = 120.0  # seconds for a backend that does not answer, unless files are followed
+MOST_ATTEMPTS = 3  # that one look at the files may take
+OF_REWARDS = ("reward", "reward_std", "frac_reward_zero_std")  # metrics that are made of the groups' rewards
+AHEAD = 2  # reports that wait while one is sent
+
+
+@dataclass
+class Tally:
+    """What an import brought that was not recorded before, and the lines that it could not read."""
+
+    run_id: int = 0
+    steps: int = 0
+    groups: int = 0
+    completions: int = 0
+    unreadable: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
+    """By step how many lines, and the first of them."""
+
+    def told(self) -> str:
+        """In a sentence, with the lines that could not be read."""
+        new = f"{_counted(self.steps, 'step')}, {_counted(self.groups, 'group')}, {_counted(self.completions, 'completion')}"
+        said = [f"run {self.run_id}: {new if self.steps or self.groups else 'nothing new'}"]
+        if count := sum(count for count, _ in self.unreadable.values()):
+            said[0] += f"; {_counted(count, 'line')} could not be read:"
+            first = [line for _, lines in self.unreadable.values() for line in lines][:SHOWN_LINES]
+            said += [*(f"  {line}" for line in first), *(["  …"] if count > len(first) else [])]
+        return "\n".join(said)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How the person wants the run to be called; else the files say."""
+
+    name: str | None = None
+    tags: Sequence[str] = ()
+
+
+class Stopped(Exception):
+    """Somebody stopped the record on the run's page."""
+
+    def __init__(self) -> None:
+        super().__init__("somebody stopped it on its page")
+
+
+class _Outdated(Exception):
+    """The attempt has ended, or has this step in another form: the next one takes it up. None: it has no step that is to be sent again."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+
+
+@dataclass
+class _Gathered:
+    """What the files have of a step, as far as it is not sent."""
+
+    step: int
+    groups: int = 0  # with those that were sent before
+    completions: int = 0
+    waiting: list[tuple[int, Group]] = field(default_factory=list)  # by index
+    size: int = 0  # characters of these
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # groups that no report can have, and why
+    seconds: float | None = None
+    open: bool = False
+    totals: list[list[float]] = field(default_factory=list)  # of each group that was trained on, those that it has
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Another one if anything came to the step."""
+        return self.step, self.groups, self.completions, len(self.metrics), len(self.unreadable)
+
+    def add(self, piece: Step, sent: int) -> None:
+        """A piece of the step, of whose groups the first were sent."""
+        self.metrics |= {name: value for name, value in piece.metrics.items() if 0 < len(name) <= LONGEST_NAME}
+        self.unreadable += piece.unreadable
+        self.seconds = piece.seconds if piece.seconds is not None else self.seconds
+        self.open = piece.open
+        for group in piece.groups:
+            if self.groups >= sent:
+                self.waiting.append((self.groups, group))
+                self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
+            self.groups += 1
+            self.completions += len(group.completions)
+            if not group.evaluated:
+                self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
+
+    def of_rewards(self) -> dict[str, float | None]:
+        """What the groups' rewards say of the step, under TRL's names; nothing if no total is known."""
+        known = [value for totals in self.totals for value in totals]
+        several = [totals for totals in self.totals if len(totals) > 1]
+        if not known or not several:
+            return {}
+        dead = sum(len(set(totals)) == 1 for totals in several) / len(several)
+        return dict(zip(OF_REWARDS, (fmean(known), pstdev(known), dead), strict=True))
+
+
+class Import:
+    """One run on the disk, on its way into the backend. Raises Unreadable, ApiError, Unreachable, and Stopped.
+
+    `begin` finds or makes the run; `advance` sends what is new, as often as one likes; `finish` ends the run.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: Path,
+        files: Run,
+        labels: Labels,
+        say: Callable[[str], None],
+        patience: float,
+        over: Callable[[], bool],
+    ) -> None:
+        """A backend that does not answer is waited for, `patience` seconds at most, and until it is `over`."""
+        self._client, self._files = client, files
+        self._say, self._patience, self._over = say, patience, over
+        about = files.about
+        known: dict[str, Any] = {"theirs": dict(about.config), **about.known}
+        trainer = Trainer(name=about.trainer, version=about.version)
+        config = RecordedConfig.model_validate({"trainer": trainer, **known})
+        self._weights = {one.name: one.weight for one in config.rewards.functions}
+        self._worker = f"import on {socket.gethostname()}, process {os.getpid()}"[:200]
+        self._path = path.resolve()
+        self._recording = p.Recording(
+            key=self._key(1),
+            worker=self._worker,
+            config=config,
+            name=(labels.name or about.name)[:200],
+            notes=f"Imported from {self._path}",
+            tags=list(labels.tags),
+        )
+        self.tally = Tally()
+        self._held: int | None = None
+        self._attempt = 0
+        self._next = 0  # the first step that is not known to be whole
+        self._sent_groups = self._sent_parts = 0  # of this step
+        self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
+        self._seen: tuple[int, ...] = ()  # that of the newest at the last look
+        self._still_since = 0.0
+        self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
+        self._late: dict[int, Step] = {}  # what came of earlier steps
+        self._heard = 0.0
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="groupscope-import")
+        self._sending: deque[Future[None]] = deque()
+
+    def _key(self, attempt: int) -> str:
+        return sha256(f"{socket.gethostname()}\n{self._path}\n{attempt}".encode(errors="surrogateescape")).hexdigest()[
+            :32
+        ]
+
+    # ---- the run
+
+    def begin(self, from_step: int | None = None) -> None:
+        """The run of this path, and the step from which it goes on: the newest that is recorded, or `from_step`, which is recorded anew."""
+        self._lock()
+        run_id = self.tally.run_id = self._client.record(self._recording).run_id
+        run = self._ask(self._client.run, run_id)
+        self._attempt = run.attempt
+        if from_step is not None:
+            self._take_up(from_step)
+        elif run.attempt == 1 and not run.progress.step:
+            self._ask(self._client.start, run_id, self._start(0)) if run.status == "running" else self._take_up(0)
+        else:
+            if run.attempt > 1:
+                self._record(run.attempt)
+            self._next = max(0, run.progress.step - 1)
+
+    def _lock(self) -> None:
+        """Hold the path itself, as long as this process imports it; on a disk without locks nobody is kept away."""
+        self._held = os.open(self._path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unreadable(
+                f"{self._path} is being imported by another process: leave it to that one, or end it"
+            ) from None
+        except OSError:
+            pass
+
+    def _take_up(self, step: int) -> None:
+        """The next attempt, which replaces what is recorded from this step on."""
+        self._record(self._attempt + 1)
+        self._ask(self._client.start, self.tally.run_id, self._start(step))
+        self._next, self._completed, self._sent_groups, self._sent_parts = step, (), 0, 0
+        self._measured.clear()
+
+    def _record(self, attempt: int) -> None:
+        asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
+        self._attempt = self._ask(self._client.record, asked).attempt
+
+    def _start(self, step: int) -> p.Start:
+        return p.Start(attempt=self._attempt, from_step=step, device="")
+
+    def finish(self, outcome: Literal["finished", "stopped"] = "finished") -> None:
+        """The files have no more, for now."""
+        try:
+            self._ask(self._client.finish, self.tally.run_id, p.Finish(attempt=self._attempt, outcome=outcome))
+        except ApiError as error:
+            if error.code != "lease_lost":  # nothing was new: the run had ended before
+                raise
+
+    def beat(self) -> None:
+        """Tell the backend from time to time that the import goes on. Raises Stopped if somebody wants it to end."""
+        if time.monotonic() - self._heard < BEAT:
+            return
+        self._heard = time.monotonic()
+        try:
+            reply = self._client.heartbeat(self.tally.run_id, p.Heartbeat(attempt=self._attempt, worker=self._worker))
+        except (ApiError, Unreachable):
+            return  # the next report says what is the matter
+        if reply.requested == "stop":
+            self.finish("stopped")
+            raise Stopped
+
+    def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the backend answers; one that is away or in trouble is asked again for a while."""
+        began, wait = time.monotonic(), 0.1
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except (Unreachable, ApiError) as error:
+                passes = isinstance(error, Unreachable) or error.status >= 500 or error.status in (408, 429)
+                if not passes or self._over() or time.monotonic() - began > self._patience:
+                    raise
+                if wait == 0.1:
+                    self._say(f"{error}; trying again")
+            time.sleep(wait)
+            wait = min(2 * wait, 2.0)
+
+    def close(self) -> None:
+        """Forget what waits to be sent."""
+        self._sender.shutdown(wait=True, cancel_futures=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    # ---- its steps
+
+    def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
+        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
+        start = self._next
+        for attempt in count(1):
+            try:
+                self._look(final, on_progress)
+                self._drain(0)
+            except _Outdated as outdated:
+                lost = [outdated.step, *self._give_up_sending()]
+                if attempt > MOST_ATTEMPTS and isinstance(outdated.__cause__, ApiError):
+                    raise outdated.__cause__ from None
+                self._take_up(min([one for one in lost if one is not None], default=start))
+            else:
+                self._late.clear()
+                return
+
+    def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
+        newest: _Gathered | None = None
+        for late in self._late.values():
+            self._send_late(late)
+        for piece in self._files.steps(self._next, final=final):
+            if piece.step < self._next:
+                self._late[piece.step] = piece
+                self._send_late(piece)
+                continue
+            if newest is not None and piece.step != newest.step:
+                self._complete(newest)
+                on_progress(newest.step)
+                newest = None
+            newest = newest or _Gathered(piece.step)
+            newest.add(piece, self._sent_groups if piece.step == self._next else 0)
+            if newest.size > PIECE:
+                self._send_part(newest)
+        if newest is None:
+            return
+        if newest.mark != self._seen:
+            self._seen, self._still_since = newest.mark, time.monotonic()
+        settled = time.monotonic() - self._still_since >= SETTLED
+        if final or (settled and not newest.open):
+            self._complete(newest)
+        elif settled and not any(one.tokens for _, group in newest.waiting for one in group.completions):
+            self._send_part(newest)  # token values belong to the whole step
+        on_progress(newest.step)
+
+    def _complete(self, gathered: _Gathered) -> None:
+        """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
+        if self._was_completed(gathered):
+            return
+        of_evaluation = {name: value for name, value in gathered.metrics.items() if name.startswith(p.EVALUATION)}
+        if of_evaluation:
+            self._send(self._report(gathered, 0, metrics=of_evaluation))
+        of_training = {name: value for name, value in gathered.metrics.items() if name not in of_evaluation}
+        of_training = of_training or gathered.of_rewards()
+        groups, trace = self._reports(gathered)
+        report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
+        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
+        if not groups and not of_training:
+            report = report.model_copy(update={"step": None})
+        if groups or of_training or report.logs:
+            for part in in_parts(report):
+                self._send(part)
+        if wrong := [*gathered.unreadable, *gathered.left_out]:
+            self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
+        self._next, self._completed = gathered.step, gathered.mark
+        self._sent_groups = self._sent_parts = 0
+
+    def _send_part(self, gathered: _Gathered) -> None:
+        """Send the groups that wait, before the rest of their step is known."""
+        if self._was_completed(gathered):
+            return
+        groups, trace = self._reports(gathered)
+        if trace is not None:
+            gathered.left_out.append(
+                f"step {gathered.step} is too large for one report: token values of {len(groups)} groups"
+            )
+        parts = self._parts_of(gathered)
+        for report in in_parts(self._report(gathered, 1 + parts, groups=groups)) if groups else ():
+            self._send(report.model_copy(update={"part": True, "logs": []}))
+            parts += 1
+        self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
+        gathered.waiting, gathered.size = [], 0
+
+    def _send_late(self, piece: Step) -> None:
+        """Metrics that became known after their step was sent, those of its evaluation apart."""
+        for place, evaluated in ((1, False), (2, True)):
+            values = {name: one for name, one in piece.metrics.items() if name.startswith(p.EVALUATION) == evaluated}
+            name = next((one for one in values if one not in OF_REWARDS), None)
+            if name is None or piece.step in self._steps_with(name):
+                continue
+            self._steps_with(name).add(piece.step)
+            seq = (piece.step + 1) * REPORTS_A_STEP - place
+            self._send(p.Report(attempt=self._attempt, seq=seq, step=piece.step, metrics=values, late=True))
+
+    def _steps_with(self, name: str) -> set[int]:
+        """The steps of the run that have a metric."""
+        if name not in self._measured:
+            series = self._ask(partial(self._client.metrics, names=[name]), self.tally.run_id).series.get(name)
+            self._measured[name] = set(series.step if series is not None else ())
+        return self._measured[name]
+
+    def _was_completed(self, gathered: _Gathered) -> bool:
+        if self._completed[:1] != (gathered.step,):
+            return False
+        if self._completed != gathered.mark:
+            raise _Outdated(gathered.step)
+        return True
+
+    def _parts_of(self, gathered: _Gathered) -> int:
+        return self._sent_parts if gathered.step == self._next else 0
+
+    def _reports(self, gathered: _Gathered) -> tuple[list[GroupReport], p.TraceFile | None]:
+        """The groups that wait as the protocol has them, with the values of their tokens."""
+        groups: list[GroupReport] = []
+        tokens: list[list[Tokens | None]] = [[] for _ in range(gathered.groups)]  # by the group's index
+        for index, group in gathered.waiting:
+            try:
+                checked = [None if one.tokens is None else one.tokens.checked() for one in group.completions]
+                groups.append(group_report(index, group, checked, self._weights))
+                tokens[index] = checked
+            except (ValueError, TypeError, AttributeError) as error:
+                gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
+        try:
+            return groups, trace_of(tokens)
+        except p.TraceTooLarge as error:
+            gathered.left_out.append(f"step {gathered.step}: {error}")
+            return groups, None
+
+    def _report(self, gathered: _Gathered, place: int, **what: Any) -> p.Report:
+        seq = gathered.step * REPORTS_A_STEP + place
+        return p.Report(attempt=self._attempt, seq=seq, step=gathered.step, **what)
+
+    # ---- on their way, in the order of the steps
+
+    def _send(self, report: p.Report) -> None:
+        self.beat()
+        self._drain(AHEAD)
+        self._sending.append(self._sender.submit(self._deliver, report))
+
+    def _deliver(self, report: p.Report) -> None:
+        try:
+            answer = self._ask(self._client.report, self.tally.run_id, report)
+        except ApiError as error:
+            if error.code in ("lease_lost", "report_conflict", "conflict"):
+                raise _Outdated(None if report.late else report.seq // REPORTS_A_STEP) from error
+            raise
+        if not answer.duplicate:
+            self.tally.steps += report.trained_step is not None
+            self.tally.groups += len(report.groups)
+            self.tally.completions += sum(len(one.completions) for one in report.groups)
+
+    def _drain(self, most: int) -> None:
+        """Wait until at most this number of reports are on their way. Raises what went wrong with one."""
+        while len(self._sending) > most:
+            self._sending.popleft().result()
+
+    def _give_up_sending(self) -> list[int | None]:
+        """Forget what is on its way; the steps that were refused."""
+        ended = [self._sending.popleft().exception() for _ in range(len(self._sending))]
+        return [error.step for error in ended if isinstance(error, _Outdated)]
+
+
+def _lines(gathered: _Gathered) -> list[p.LogLine]:
+    """What the run's log says of the lines that cannot be read."""
+    lines = [*gathered.unreadable, *gathered.left_out]
+    said = [f"left out: {line}" for line in lines[:SHOWN_LINES]]
+    if len(lines) > SHOWN_LINES:
+        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {gathered.step}")
+    return [p.LogLine(level="warning", message=line) for line in said]
+
+
+class Imports:
+    """Every run at a path, one after the other; followed, all of them together, with those that appear later.
+
+    `say` is given a line for each thing that happens, `show` the tally of the run that is being imported, several times a second.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: Path,
+        *,
+        options: Options,
+        labels: Labels,
+        only: Format | None,
+        from_step: int | None,
+        say: Callable[[str], None],
+        show: Callable[[Tally, int], None] = lambda tally, step: None,
+    ) -> None:
+        self._client, self._path, self._options, self._labels = client, path, options, labels
+        self._only, self._from_step, self._say, self._show = only, from_step, say, show
+        self._runs: dict[Path, Import | None] = {}  # None: it cannot be imported, or was stopped
+        self._patience, self._over = PATIENCE, lambda: False
+        self.failed = False
+
+    def once(self) -> None:
+        """Import what is there. Raises Unreadable if that is nothing, and ApiError and Unreachable."""
+        for path, format_ in find(self._path, self._only):
+            run = self._begun(path, format_)
+            if run is not None:
+                with closing(run):
+                    self._advance(path, run, final=True)
+                    if self._runs[path] is not None:
+                        run.finish()
+                        self._say(run.tally.told())
+        if not self._runs:
+            raise nothing_at(self._path)
+
+    def follow(self, until: Callable[[], bool]) -> None:
+        """Import what is there and what comes, until the person has enough. A backend that is away is waited for."""
+        self._patience, self._over = math.inf, until
+        looked, said = 0.0, False
+        while not until():
+            try:
+                if not self._runs or time.monotonic() - looked >= LOOK_FOR_NEW:
+                    looked = time.monotonic()
+                    for path, format_ in find(self._path, self._only):
+                        self._begun(path, format_)
+                    if not self._runs and not said:
+                        self._say(f"nothing can be imported from {self._path} yet; waiting")
+                        said = True
+                for path, run in self._runs.items():
+                    if run is not None:
+                        self._advance(path, run, final=False)
+            except Unreachable as error:
+                self._say(f"{error}; trying again")
+                time.sleep(LOOK_FOR_NEW)
+            time.sleep(TICK)
+        for run in self._runs.values():
+            if run is not None:
+                with closing(run):
+                    run.finish()
+                    self._say(run.tally.told())
+
+    def _begun(self, path: Path, format_: Format) -> Import | None:
+        if path in self._runs:
+            return self._runs[path]
+        run: Import | None = None
+        try:
+            files = format_.open(path, self._options)
+            run = Import(self._client, path, files, self._labels, self._say, self._patience, self._over)
+            run.begin(self._from_step)
+        except (Unreadable, ApiError, Unreachable) as error:
+            if run is not None:
+                run.close()
+            if not isinstance(error, Unreadable):
+                raise
+            self._runs[path] = None
+            self.failed = True
+            self._say(str(error))
+            return None
+        self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
+        self._runs[path] = run
+        return run
+
+    def _advance(self, path: Path, run: Import, *, final: bool) -> None:
+        try:
+            run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
+            run.beat()
+        except (Stopped, Unreadable, ApiError) as error:
+            self._runs[path] = None
+            self.failed = self.failed or not isinstance(error, Stopped)
+            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {error}")
+            run.close()

@@ -1,0 +1,150 @@
+"""Groupscope's own format: JSON lines, one for each group. docs/format.md describes it for those who write it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.contract.recorded import RecordedConfig, Trainer
+from groupscope.conversation import Turn, turns_of
+from groupscope.files.format import About, Lines, Options, Run, Step, Unreadable, first_object, number, numbers
+from groupscope.recording import Completion, Group
+from groupscope.tokens import MEASURED, Tokens
+
+VERSION = 1
+PIECE = 512  # completions of a step that are handed on together
+TURN = {one.name for one in fields(Turn)}
+
+
+class OwnFormat:
+    """A file of JSON lines that begins with {"groupscope": 1}."""
+
+    name = "groupscope"
+    made_by = 'JSON lines that begin with {"groupscope": 1}, see docs/format.md'
+
+    def recognises(self, path: Path) -> bool:
+        """By its first line."""
+        return path.is_file() and "groupscope" in first_object(path)
+
+    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
+        """Raises Unreadable for a version that is not known, and for a header that says something else."""
+        return _OwnRun(path)
+
+
+class _OwnRun:
+    def __init__(self, path: Path) -> None:
+        header = first_object(path)
+        if header.get("groupscope") != VERSION:
+            raise Unreadable(
+                f"{path} is of version {header.get('groupscope')} of the format, and this program reads version {VERSION}: "
+                "install a later release"
+            )
+        config, known = header.get("config") or {}, header.get("known") or {}
+        self.about = About(
+            trainer=str(header.get("trainer") or "a script"),
+            name=str(header.get("name") or path.stem),
+            version=str(header.get("version") or ""),
+            config=config,
+            known=known,
+        )
+        try:
+            RecordedConfig.model_validate({"trainer": Trainer(name=self.about.trainer), "theirs": config, **known})
+        except (ValidationError, TypeError) as error:
+            reason = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("known",), "msg": str(error)}
+            raise Unreadable(
+                f"{path}, line 1: {'.'.join(map(str, reason['loc']))}: {reason['msg']}; docs/format.md says what may stand there"
+            ) from None
+        self._lines = Lines(path)
+        self._begins = (0, (0, 0))  # the newest step, and the place of its first line
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """Each step in pieces."""
+        newest, self._lines.place = self._begins if start >= self._begins[0] else (0, (0, 0))
+        piece, size, before = Step(newest), 0, self._lines.place
+        for at, line in self._lines.new(final=final):
+            try:
+                step, groups, metrics = _read(line)
+                _require_order(step, newest)
+            except (ValueError, TypeError, AttributeError) as error:
+                said = str(error) if error is line else f"{self._lines.path.name}, line {at}: {error}"
+                piece = Step(piece.step, piece.groups, piece.metrics, [*piece.unreadable, said])
+                before = self._lines.place
+                continue
+            if step > newest or size >= PIECE:
+                if newest >= start:
+                    yield piece
+                if step > newest:
+                    self._begins = (step, before)
+                newest, piece, size = step, Step(step), 0
+            piece = Step(step, [*piece.groups, *groups], {**piece.metrics, **metrics}, piece.unreadable)
+            size += sum(len(group.completions) for group in groups)
+            before = self._lines.place
+        if newest >= start and (piece.groups or piece.metrics or piece.unreadable):
+            yield piece
+
+
+def _require_order(step: int, newest: int) -> None:
+    if step < newest:
+        raise ValueError(f"step {step} comes after step {newest}; write each step whole before the next one")
+
+
+def _read(line: Any) -> tuple[int, list[Group], dict[str, float | None]]:
+    """The step of a line, and its groups and metrics. Raises ValueError, TypeError, AttributeError."""
+    if isinstance(line, ValueError):
+        raise line
+    if not isinstance(line, dict):
+        raise TypeError("an object with a step is expected")
+    step = line.get("step", 0)
+    if not isinstance(step, int) or step < 0:
+        raise ValueError(f"step is {step!r}, and a number from 0 on is expected")
+    groups = [_group(line)] if "completions" in line else []
+    return step, groups, numbers(line.get("metrics") or {})
+
+
+def _group(line: Mapping[str, Any]) -> Group:
+    completions = line["completions"]
+    if not isinstance(completions, list) or not completions:
+        raise ValueError("completions: a list with at least one is expected")
+    return Group(
+        prompt=_text(line, "prompt"),
+        completions=[_completion(one) for one in completions],
+        prompt_id=line.get("prompt_id"),
+        prompt_text=line.get("prompt_text"),
+        answer=None if line.get("answer") is None else str(line["answer"]),
+        reward_mean=number(line.get("reward_mean")),
+        reward_std=number(line.get("reward_std")),
+        evaluated=bool(line.get("evaluated")),
+    )
+
+
+def _completion(one: Mapping[str, Any]) -> Completion:
+    turns = [Turn(**{name: turn[name] for name in turn.keys() & TURN}) for turn in one.get("turns") or ()]
+    finish: Any = one.get("finish_reason") or "stop"
+    if finish not in ("stop", "length"):
+        raise ValueError(f"finish_reason is {finish!r}, and stop or length is expected")
+    return Completion(
+        text="" if turns or one.get("messages") else _text(one, "text"),
+        turns=turns or turns_of(one.get("messages") or ()),
+        reward=number(one.get("reward")),
+        advantage=number(one.get("advantage")),
+        rewards={str(name): number(value) for name, value in (one.get("rewards") or {}).items()},
+        tokens=_tokens(one.get("tokens")),
+        token_count=one.get("token_count"),
+        finish_reason=finish,
+    )
+
+
+def _tokens(found: Mapping[str, Any] | None) -> Tokens | None:
+    if not found:
+        return None
+    texts = found.get("texts")
+    values = {name: found[name] for name in MEASURED if found.get(name) is not None}
+    return Tokens(found["ids"], None if texts is None else [str(text).encode() for text in texts], **values)
+
+
+def _text(found: Mapping[str, Any], name: str) -> str:
+    if not isinstance(text := found.get(name), str):
+        raise TypeError(f"{name}: a text is expected")
+    return text

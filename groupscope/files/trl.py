@@ -1,0 +1,245 @@
+"""TRL's completions/completions_XXXXX.parquet, which GRPOTrainer writes with `log_completions=True`, and the log of its trainer_state.json.
+
+A file is of the update whose number it has; one that was written again after an evaluation has that evaluation's rows instead. Which rows make a group is
+in neither: they stand one after the other, as many as there are equal prompts. What a checkpoint has of the arguments is pickled, and is not read.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from backend.contract.base import Json
+from backend.contract.protocol import EVALUATION
+from groupscope.conversation import text_in, turns_of
+from groupscope.files.format import About, Options, Run, Step, Unreadable, number, numbers
+from groupscope.recording import Completion, Group
+
+FILE = re.compile(r"completions_(\d+)\.parquet")
+BEFORE, AFTER = ("step", "prompt", "completion"), "advantage"  # the columns around those of the rewards
+OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
+LOOKED_AT = 50  # files, for the size of a group
+CLOSE = 1e-3  # the log's rewards are means of float32
+
+
+class TrlFormat:
+    """An output folder of TRL, or its folder of completions."""
+
+    name = "trl"
+    made_by = "TRL's completions/*.parquet, of log_completions=True"
+
+    def recognises(self, path: Path) -> bool:
+        """By the columns of a file in it."""
+        files = _files(path)
+        return bool(files) and any(_columns(file) for file in list(files.values())[:3])
+
+    def open(self, path: Path, options: Options) -> Run:
+        """Raises Unreadable if nothing says which rows make a group."""
+        return _TrlRun(path, options)
+
+
+def _files(path: Path) -> dict[int, Path]:
+    """By the number of the update in their name, in order."""
+    folder = path / "completions" if (path / "completions").is_dir() else path
+    try:
+        named = [(FILE.fullmatch(file.name), file) for file in folder.iterdir()]
+    except OSError:
+        return {}
+    return dict(sorted((int(match[1]), file) for match, file in named if match))
+
+
+def _columns(file: Path) -> list[str]:
+    """Of a file that is TRL's, else none."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        names = [str(name) for name in pq.read_schema(file).names]
+    except (ArrowException, OSError):
+        return []
+    return names if names[:3] == list(BEFORE) and AFTER in names else []
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """Raises ValueError for a file that is not whole, or another's."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    if not (columns := _columns(file)):
+        raise ValueError(f"{file.name}: not a whole Parquet file with TRL's columns")
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(file, columns=columns[: columns.index(AFTER) + 1]).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise ValueError(f"{file.name}: {error}") from None
+    return rows
+
+
+class _State:
+    """The newest trainer_state.json, read again when there is a newer one."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.parent if path.name == "completions" else path
+        self._read: dict[Path, float] = {}
+        self.logged: dict[int, dict[str, float | None]] = {}  # by updates done, of the training
+        self.evaluated: dict[int, dict[str, float | None]] = {}
+        self.max_steps: int | None = None
+
+    def catch_up(self) -> None:
+        """Read what is new."""
+        for file in (*self._folder.glob("checkpoint-*/trainer_state.json"), self._folder / "trainer_state.json"):
+            try:
+                changed = file.stat().st_mtime
+                if self._read.get(file) == changed:
+                    continue
+                state = json.loads(file.read_bytes())
+                self._take(state["log_history"], state.get("max_steps"))
+                self._read[file] = changed
+            except (OSError, ValueError, LookupError, TypeError, AttributeError):
+                continue  # not there, or just being written
+
+    def _take(self, history: Sequence[Mapping[str, Any]], most: Any) -> None:
+        self.max_steps = most if isinstance(most, int) and most > 0 else self.max_steps
+        for line in history:
+            values = numbers({name: value for name, value in line.items() if name != "step"})
+            if OF_THE_WHOLE in values:
+                continue
+            of_evaluation = {EVALUATION + name[5:]: value for name, value in values.items() if name.startswith("eval_")}
+            place = self.evaluated if of_evaluation else self.logged
+            place.setdefault(int(line["step"]), {}).update(of_evaluation or values)
+
+    @property
+    def rewards(self) -> list[str]:
+        """The names of the reward functions, as far as the log says them."""
+        names = [re.fullmatch(r"rewards/(.+)/mean", name) for values in self.logged.values() for name in values]
+        return list(dict.fromkeys(match[1] for match in names if match))
+
+    def sums_up(self, names: Sequence[str]) -> bool:
+        """Whether the logged reward is everywhere the plain sum of these functions' means."""
+        pairs = [
+            (values.get("reward"), [values.get(f"rewards/{name}/mean") for name in names])
+            for values in self.logged.values()
+        ]
+        return bool(pairs) and all(
+            total is not None
+            and None not in each
+            and math.isclose(total, math.fsum(one or 0.0 for one in each), abs_tol=CLOSE)
+            for total, each in pairs
+        )
+
+
+class _TrlRun:
+    def __init__(self, path: Path, options: Options) -> None:
+        self._path = path
+        self._state = _State(path)
+        self._state.catch_up()
+        files = list(_files(path).values())
+        self._size = options.group_size or _group_size(path, files[:LOOKED_AT])
+        first = next((columns for file in files if (columns := _columns(file))), [])
+        between = first[len(BEFORE) : first.index(AFTER)] if first else []
+        logged = self._state.rewards
+        self._rewards = [name for name in between if name in logged or (not logged and _is_number(files, name))]
+        self._told: set[int] = set()  # steps whose metrics were handed on
+        weighed = len(self._rewards) == 1 or self._state.sums_up(self._rewards)
+        self._weights = dict.fromkeys(self._rewards, 1.0) if weighed else {}
+        known: dict[str, Json] = {
+            "sampling": {"group_size": self._size},
+            "rewards": {"functions": [{"name": name, "weight": self._weights.get(name)} for name in self._rewards]},
+            "budget": {"steps": self._state.max_steps},
+        }
+        self.about = About(
+            "TRL", f"TRL, {(path.parent if path.name == 'completions' else path).resolve().name}", known=known
+        )
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """Step k has file k + 1 unless an evaluation wrote it again, and the evaluation after k updates."""
+        self._state.catch_up()
+        files = _files(self._path)
+        evaluated = {done: file for done, file in files.items() if done in self._state.evaluated or done == 0}
+        trained = {done: file for done, file in files.items() if done not in evaluated}
+        measured = {done - 1 for done in self._state.logged if done} | self._state.evaluated.keys()
+        for step in sorted(one for one in measured - self._told if one < start):
+            yield Step(step, metrics=self._metrics(step))
+        self._told |= measured
+        after = {done - 1 for done in (*trained, *self._state.logged) if done}
+        for step in sorted(one for one in {*after, *evaluated, *self._state.evaluated} if one >= start):
+            groups, wrong = self._groups(trained.get(step + 1), evaluated=False)
+            probes, wrong_too = self._groups(evaluated.get(step), evaluated=True)
+            torn = not final and bool(wrong or wrong_too)  # the file is being written
+            yield Step(
+                step,
+                [*groups, *probes],
+                self._metrics(step),
+                [] if torn else [*wrong, *wrong_too],
+                open=torn or not (step + 1 in trained or step + 1 in self._state.logged),
+            )
+
+    def _metrics(self, step: int) -> dict[str, float | None]:
+        return self._state.logged.get(step + 1, {}) | self._state.evaluated.get(step, {})
+
+    def _groups(self, file: Path | None, *, evaluated: bool) -> tuple[list[Group], list[str]]:
+        if file is None:
+            return [], []
+        try:
+            rows = _rows(file)
+        except ValueError as error:
+            return [], [str(error)]
+        size = self._size
+        return [self._group(rows[at : at + size], evaluated) for at in range(0, len(rows), size)], []
+
+    def _group(self, rows: Sequence[Mapping[str, Any]], evaluated: bool) -> Group:
+        return Group(
+            prompt=_text(rows[0]["prompt"]), completions=[self._completion(row) for row in rows], evaluated=evaluated
+        )
+
+    def _completion(self, row: Mapping[str, Any]) -> Completion:
+        said = row["completion"]
+        rewards = {name: number(row.get(name)) for name in self._rewards}
+        known = [self._weights[name] * value for name, value in rewards.items() if value is not None and self._weights]
+        return Completion(
+            text=said if isinstance(said, str) else "",
+            turns=() if isinstance(said, str) else turns_of([_given(message) for message in said or ()]),
+            reward=math.fsum(known) if known else None,
+            advantage=number(row[AFTER]),
+            rewards=rewards,
+        )
+
+
+def _given(value: Any) -> Any:
+    """Without the fields that Parquet adds to a message because others have them."""
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return {name: _given(one) for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+def _text(said: Any) -> str:
+    return said if isinstance(said, str) else "\n".join(text_in(message) for message in said or ())
+
+
+def _is_number(files: Sequence[Path], name: str) -> bool:
+    import pyarrow.parquet as pq
+    import pyarrow.types as kinds
+
+    kind = next(pq.read_schema(file).field(name).type for file in files if name in _columns(file))
+    return bool(kinds.is_floating(kind) or kinds.is_integer(kind))
+
+
+def _group_size(path: Path, files: Sequence[Path]) -> int:
+    """The largest number that divides every run of equal prompts. Raises Unreadable if that is 1, or there is one prompt only."""
+    runs: list[int] = []
+    for file in files:
+        try:
+            prompts = [json.dumps(row["prompt"], sort_keys=True, default=str) for row in _rows(file)]
+        except ValueError:
+            continue
+        runs += [len(list(of_prompt)) for _, of_prompt in groupby(prompts)]
+    size = reduce(math.gcd, runs, 0)
+    if size < 2:
+        raise Unreadable(
+            f"{path}: equal prompts do not stand together, so nothing says which rows make a group; say how many do with --group-size, "
+            "which is TRL's num_generations"
+        )
+    return size

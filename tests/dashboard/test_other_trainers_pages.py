@@ -1,0 +1,152 @@
+"""The pages of runs that another program trains, however little it told, and their comparison with a run of ours."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+import recorded
+from serving import TOKEN, Backend
+from streamlit.testing.v1 import AppTest
+
+import groupscope
+from groupscope import Completion, Group
+
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+KNOWN: dict[str, Any] = {
+    "sampling": {"group_size": 2, "prompts_per_step": 1},
+    "rewards": {"functions": [{"name": "right", "weight": 1.0}]},
+    "algorithm": {"advantage": {"kind": "group_center"}},
+    "budget": {"steps": 4},
+}
+
+
+def sentences(at: AppTest) -> str:
+    return "\n".join(element.value for kind in (at.caption, at.info, at.markdown) for element in kind)
+
+
+@pytest.fixture
+def record(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Records a run of another program: its groups and metrics by step."""
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+
+    def record_(name: str, groups: list[list[Group]], metrics: list[dict[str, float]], **options: Any) -> int:
+        with groupscope.start_run(name, backend=backend.url, home=tmp_path / "scripts", **options) as run:
+            for step, each in enumerate(groups):
+                run.log_groups(each, step)
+            for step, each_ in enumerate(metrics):
+                run.log_metrics(each_, step)
+        assert run.run_id is not None
+        return run.run_id
+
+    return record_
+
+
+@pytest.fixture
+def ours(backend: Backend) -> int:
+    run_id = recorded.queue(backend.client, "ours", sampling={"group_size": 2, "prompts_per_step": 1})
+    claimed = recorded.train(backend.client, run_id, steps=4, total=4, prompts=1, group_size=2)
+    recorded.finish(backend.client, run_id, claimed)
+    return run_id
+
+
+def question(backend: Backend, run_id: int) -> str:
+    return backend.client.groups(run_id, limit=1).items[0].prompt
+
+
+def test_a_prompt_that_two_trainers_drew_is_opened_with_the_draws_of_both(
+    open_page: Open, backend: Backend, record: Callable[..., int], ours: int
+) -> None:
+    text = question(backend, ours)
+    theirs = record("theirs", [[Group(text, [Completion("1", reward=1.0), Completion("2", reward=0.0)])]], [])
+    at = open_page("compare", runs=f"{ours},{theirs}", view="Prompts")
+    query = parse_qs(urlparse(at.dataframe[0].value["side by side"][0]).query)
+    assert len(query["prompt"]) == 2  # each trainer has an id of its own
+    at = open_page("prompt", prompt=query["prompt"], runs=query["runs"][0])
+    assert set(at.dataframe[0].value["run"]) == {f"#{ours}", f"#{theirs}"}
+    alone = open_page("prompt", prompt=query["prompt"][0], runs=ours)
+    assert f"#{theirs} theirs" in alone.multiselect(key="of-runs").options
+
+
+def test_of_settings_only_those_that_both_have_are_compared_and_the_others_stand_apart(
+    open_page: Open, record: Callable[..., int], ours: int
+) -> None:
+    theirs = record("theirs", [], [{"reward": 0.5}], known=KNOWN, config={"warmup": 3, "seed": 5})
+    at = open_page("compare", runs=f"{ours},{theirs}")
+    assert not at.exception
+    shared, alone = (table.value for table in at.dataframe if "field" in table.value)
+    assert "algorithm.advantage.kind" in list(shared["field"])
+    assert "theirs.warmup" in list(alone["field"])
+    assert set(shared["field"]).isdisjoint(alone["field"])
+
+
+@pytest.mark.parametrize(
+    ("axis", "lacks"), [("wall time", "step_time"), ("tokens", "num_tokens"), ("samples", "num_samples")]
+)
+def test_a_run_that_lacks_what_places_it_along_an_axis_is_named_and_not_drawn_at_a_guess(
+    open_page: Open, record: Callable[..., int], ours: int, axis: str, lacks: str
+) -> None:
+    theirs = record("theirs", [], [{"reward": 0.5}, {"reward": 0.6}])
+    at = open_page("compare", runs=f"{ours},{theirs}", x=axis)
+    assert not at.exception
+    assert f"not drawn along this axis, since no {lacks} was recorded" in sentences(at).replace("\\", "")
+
+
+def test_another_trainers_names_are_charted_and_what_means_the_same_has_our_chart(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    run = record("verl", [], [{"critic/score/mean": 0.5, "actor/ppo_kl": 0.1, "perf/time_per_step": 2.0}] * 3)
+    series = backend.client.metrics(run).series
+    assert {name: one.value for name, one in series.items()} == {
+        "critic/score/mean": [0.5] * 3,
+        "reward": [0.5] * 3,
+        "actor/ppo_kl": [0.1] * 3,
+        "perf/time_per_step": [2.0] * 3,
+        "step_time": [2.0] * 3,
+    }
+    at = open_page("compare", runs=str(run), x="wall time")
+    assert not at.exception
+    assert "not drawn along this axis" not in sentences(at)
+
+
+POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]] = {
+    "texts and rewards": ([[Group("a?", [Completion("1", reward=1.0), Completion("2", reward=0.0)])]] * 3, [], {}),
+    "texts alone": ([[Group("a?", [Completion("1"), Completion("2")])]] * 3, [], {}),
+    "one metric": ([], [{"loss": 1.0}], {}),
+    "nothing": ([], [], {}),
+    "a lone completion": ([[Group("a?", [Completion("1", reward=1.0)])]], [], {}),
+    "with a known estimator": (
+        [
+            [
+                Group(
+                    "a?",
+                    [
+                        Completion("1", reward=1.0, advantage=0.5, rewards={"right": 1.0}),
+                        Completion("2", reward=0.0, advantage=-0.5),
+                    ],
+                )
+            ]
+        ],
+        [{"reward": 0.5}],
+        {"known": KNOWN},
+    ),
+}
+TABS = ("overview", "groups", "prompts", "search", "health", "what-if", "judgement", "configuration", "log")
+
+
+@pytest.mark.parametrize("which", POOR)
+def test_every_page_of_a_run_of_which_little_is_known_is_drawn(
+    open_page: Open, backend: Backend, record: Callable[..., int], which: str
+) -> None:
+    groups, metrics, options = POOR[which]
+    run = record("poor", groups, metrics, **options)
+    pages: list[AppTest] = [open_page("runs"), open_page("compare", runs=str(run))]
+    pages += [open_page("run", id=run, tab=tab) for tab in TABS]
+    pages += [open_page("compare", runs=str(run), view=view) for view in ("Settings", "Distributions", "Prompts")]
+    for group in backend.client.groups(run, limit=1).items:
+        pages += [open_page("group", id=group.id), open_page("prompt", prompt=group.prompt_id, runs=run)]
+        pages += [open_page("playground", group=group.id)]
+    assert [at.exception[0].message for at in pages if at.exception] == []

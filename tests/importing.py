@@ -1,0 +1,44 @@
+"""What tests of `groupscope import` do: import a path into a backend, and read the run back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from serving import Backend
+
+from backend.contract.client import Client
+from backend.contract.groups import Group
+from backend.contract.records import Run
+from groupscope.files.format import Format, Options
+from groupscope.files.importer import Imports, Labels
+
+FOREIGN = Path(__file__).parent / "scripts" / "foreign"
+
+
+def imports(client: Client, path: Path, said: list[str], **options: Any) -> Imports:
+    """The import of a path, whose lines are put into `said`."""
+    only: Format | None = options.pop("only", None)
+    from_step: int | None = options.pop("from_step", None)
+    labels = Labels(options.pop("name", None), options.pop("tags", ()))
+    return Imports(
+        client,
+        path,
+        options=Options(**options),
+        labels=labels,
+        only=only,
+        from_step=from_step,
+        say=said.append,
+    )
+
+
+def imported(backend: Backend, path: Path, **options: Any) -> tuple[Run, list[str]]:
+    """The newest recorded run after an import of a path, and what was said."""
+    said: list[str] = []
+    imports(backend.client, path, said, **options).once()
+    return backend.client.runs(kind="recorded").items[0], said
+
+
+def groups_of(backend: Backend, run_id: int, step: int) -> Sequence[Group]:
+    """The groups of a step, in their order."""
+    found = backend.client.groups(run_id, step=step, sort="index", limit=200).items
+    return [backend.client.group(one.id) for one in found]
