@@ -53,7 +53,7 @@ def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list
         values = read(text)
         if not isinstance(values, dict):
             raise Unreadable("it holds no names and values such as `learning_rate: 1e-6`")
-        config, remarks = from_settings(values, base)
+        config, remarks = from_settings(values, {**base, "recipe": None})
         return _storable(config), remarks
     script = _script(text)
     used, beside = script.constants.get(OURS), script.constants.get(BESIDE)
@@ -61,7 +61,7 @@ def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list
         script.settings.pop("model_init_kwargs", None)  # made of the model's source
         config, remarks = read_back(script.settings, used, beside, script.computed)
     else:
-        config, remarks = from_settings(script.settings, base, script.computed)
+        config, remarks = from_settings(script.settings, {**base, "recipe": None}, script.computed)
     return _storable(config), script.remarks + remarks
 
 
