@@ -14,7 +14,7 @@ _OF_GROUPS = ("groups", "tokens")
 _FILES: tuple[tuple[What, str, str, str], ...] = (
     ("report", "Report", "HTML", "Charts, health, groups and configuration; opens without a server."),
     ("groups", "Groups", "Parquet", "A row for each completion, with its group."),
-    ("tokens", "Tokens", "Parquet", "The same rows with each token; many times as large."),
+    ("tokens", "Tokens", "Parquet", "The same rows with the values of each token; a larger file."),
     ("metrics", "Metrics", "Parquet", "A row for each value of each metric."),
     ("lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
     ("configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."),
