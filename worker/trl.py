@@ -1,5 +1,6 @@
 """What a script for TRL has from a configuration of ours: the model, the rows, and the reward functions as TRL calls them."""
 
+import atexit
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -40,9 +41,14 @@ class Parts:
     def __init__(self, settings: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
         self._settings, self._files = settings, files
         self._worker = load(Settings)
-        self._open = ExitStack()  # until the program ends
+        self._open = ExitStack()
+        atexit.register(self.close)
         self._seen: object = None  # the completions that were scored last
         self._scores: list[dict[str, float | None]] = []
+
+    def close(self) -> None:
+        """End what scores; as the program ends, too."""
+        self._open.close()
 
     @cached_property
     def _source(self) -> Any:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.advantage import Advantage
 from backend.contract.base import Json
+from backend.contract.grpo import MAX_COMPLETIONS_PER_STEP
 from backend.contract.stored import get, number_at, reward_functions, text_at
 from backend.contract.surrogate import Surrogate
 
@@ -152,7 +153,7 @@ def settings_for(config: Settings) -> dict[str, Json]:
         args[engines[engine]] = True
     every, saved = int(whole("budget.eval_every", 0)), int(whole("budget.checkpoint_every", 0))
     if every:
-        samples = int(whole("budget.eval_samples", 1))
+        samples = max(1, int(whole("budget.eval_samples", 1)))
         args |= {"eval_strategy": "steps", "eval_steps": every * updates, "eval_on_start": True}
         args |= {"num_generations_eval": samples, "per_device_eval_batch_size": samples * max(1, 128 // samples)}
     args |= {"save_strategy": "steps", "save_steps": saved * updates} if saved else {"save_strategy": "no"}
@@ -193,11 +194,11 @@ _PROMPT_TOKENS = 2  # times the longest completion is what a row may have, its p
 def _batches(config: Settings, size: int) -> dict[str, Json]:
     """Rows of one pass, and how many passes make a step: as many tokens as fit into our micro-batch."""
     whole = partial(number_at, config)
-    rows, processes = int(whole("sampling.prompts_per_step", 1)) * size, int(whole("compute.processes", 1))
+    rows, processes = int(whole("sampling.prompts_per_step", 1)) * size, max(1, int(whole("compute.processes", 1)))
     own = rows // processes if rows % processes == 0 else rows
     tokens = _PROMPT_TOKENS * int(whole("sampling.max_new_tokens", 1))
-    most = max(1, int(whole("optimizer.micro_batch_tokens", 1)) // max(1, tokens))
-    at_once = max(count for count in range(1, min(own, most) + 1) if own % count == 0)
+    most = min(own, int(whole("optimizer.micro_batch_tokens", 1)) // max(1, tokens), MAX_COMPLETIONS_PER_STEP)
+    at_once = next((count for count in range(most, 1, -1) if own % count == 0), 1)
     return {"per_device_train_batch_size": at_once, "gradient_accumulation_steps": own // at_once}
 
 

@@ -5,9 +5,9 @@ A script that this program wrote has both halves: TRL's settings, and beside the
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
@@ -58,7 +58,7 @@ _QUIET_PREFIXES = (
     "data_seed", "debug", "ignore_data_skip", "skip_memory_metrics", "resume", "restore", "overwrite", "do_", "past_index", "label", "per_device", "eval",
     "include", "num_completions_to_print", "push", "optim", "disable_dropout", "remove_unused", "shuffle_dataset", "pad_to_multiple", "ds3", "vllm",
     "transformers_continuous", "sapo", "vespo", "group_by", "length_column", "liger", "auto_find", "enable_jit", "average_tokens", "batch_eval", "prediction",
-    "metric_for", "greater", "load_best", "lr_scheduler_kwargs", "num_train_epochs", "train_sampling", "warmup", "gradient_", "steps_per", "generation_batch",
+    "activation_checkpointing", "metric_for", "greater", "load_best", "lr_scheduler_kwargs", "num_train_epochs", "train_sampling", "warmup", "gradient_", "steps_per", "generation_batch",
     "bf16", "fp16", "half_precision", "trust_remote", "attn_implementation", "model_revision", "ref_model", "logit", "cache_impl", "router_aux", "hp_",
 )  # fmt: skip
 """How TRL runs, stores and logs, and what is read together with another setting."""
@@ -110,12 +110,7 @@ class _Reading:
         value = self.theirs.get(name)
         if value is None:
             return default
-        if isinstance(value, str) and isinstance(default, int | float) and not isinstance(default, bool):
-            try:
-                return int(value) if isinstance(default, int) else float(value)
-            except ValueError:
-                return value
-        return value
+        return _number(value) if isinstance(default, float) else value
 
     def put(self, path: str, value: Json) -> None:
         self.config = cast("dict[str, Json]", put(self.config, path, value))
@@ -130,7 +125,7 @@ class _Reading:
             return
         if not isinstance(value, int | float) or isinstance(value, bool) or value < 1 or value % self.updates:
             each = f", and each step makes {self.updates} updates" if self.updates > 1 else ""
-            self.say(f"`{name}` is {value!r}, which is no number of steps{each}: set {path} here")
+            self.say(f"`{name}` is {value!r}, which is not a number of steps{each}: set {path} here")
         else:
             self.put(path, int(value) // self.updates)
 
@@ -145,7 +140,7 @@ class _Reading:
         if {*names, "generation_batch_size", "num_generations"} & set(self.computed):
             return
         if not isinstance(rows, int) or size < 1 or rows % size:
-            self.say(f"{rows} rows are no whole number of groups of {size:g}: set sampling.prompts_per_step here")
+            self.say(f"{rows} rows do not divide into groups of {size:g}: set sampling.prompts_per_step here")
             return
         self.put("sampling.prompts_per_step", int(rows // size))
         if isinstance(generation, int) and generation != passes:
@@ -179,9 +174,7 @@ class _Reading:
         if surrogate is None:
             self.say(f"`loss_type` {loss!r} has no counterpart: set algorithm.surrogate and algorithm.aggregation here")
         elif "loss_type" not in self.computed:
-            self.put(
-                "algorithm.surrogate", TypeAdapter(Surrogate).dump_python(_filled(Surrogate, surrogate), mode="json")
-            )
+            self.put("algorithm.surrogate", _filled(surrogate))
             self.put("algorithm.aggregation", LOSSES[loss][1])
         if loss == "bnpo":
             self.say("`loss_type` 'bnpo' counts the tokens of one device's rows; read as token_mean, which counts all")
@@ -265,19 +258,27 @@ class _Reading:
 
     def lacking(self) -> None:
         for name, value in self.theirs.items():
-            if name in self.used or name.startswith(_QUIET_PREFIXES) or _OFF.get(name) == value:
+            if name in self.used or name.startswith(_QUIET_PREFIXES) or _OFF.get(name) == _number(value):
                 continue
             if value is not None and value is not False and value not in ("", [], {}, 0):
                 self.say(f"`{name}` {value!r:.100} has no counterpart here")
-        if str(self.theirs.get("optim", "adamw")).startswith("adamw"):
-            return
-        self.say(f"`optim` {self.theirs['optim']!r} has no counterpart: the optimizer here is AdamW")
+        if not str(self.theirs.get("optim", "adamw")).startswith("adamw"):
+            self.say(f"`optim` {self.theirs['optim']!r} has no counterpart: the optimizer here is AdamW")
 
 
-def _filled(kind: Any, settings: dict[str, Json]) -> Any:
-    """The settings with their defaults; as they are where they are out of bounds, which the form says."""
+def _number(value: Json) -> Json:
+    """What YAML or JSON took for a text, as a number again, if it is one."""
     try:
-        return TypeAdapter(kind).validate_python(settings)
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _filled(settings: dict[str, Json]) -> dict[str, Json]:
+    """A surrogate with its defaults; as it is where it is out of bounds, which the form says."""
+    known: TypeAdapter[BaseModel] = TypeAdapter(Surrogate)
+    try:
+        return known.validate_python(settings).model_dump(mode="json")
     except ValidationError:
         return settings
 
@@ -331,7 +332,7 @@ def _why(path: str) -> str:
 def read_back(theirs: Settings, used: Settings, beside: Settings, computed: Collection[str] = ()) -> tuple[dict[str, Json], list[str]]:  # fmt: skip
     """The configuration of a script of ours: of its GRPOConfig, of what it hands to this package, and of what stands `beside`.
 
-    Whoever changes GRPOConfig in the script means it: what stands beside and says something else is left out, and named.
+    What somebody changed in GRPOConfig is meant: what stands beside and says something else is left out, and named.
     """
     config, remarks = from_settings(theirs, _base(used), computed)
     said = settings_for(config)

@@ -3,11 +3,13 @@
 import ast
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from backend.contract.base import Json, storable
+from backend.contract.grpo import GrpoConfig
 from backend.contract.trl import SHARED
 from backend.contract.trl_reading import from_settings, read_back
 from backend.contract.yaml_text import MOST_LETTERS, Unreadable, read
@@ -20,6 +22,7 @@ _ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8}  # PEFT's; T
 _TRAINER = {"model": "model_name_or_path"}
 _DATA = {"path": "dataset_name", "name": "dataset_config", "split": "dataset_train_split"}
 _KNOWN = {name for name, _, _ in SHARED} | {"max_steps", "loss_type", "per_device_train_batch_size", "lr_scheduler_type", "epsilon", "output_dir"}  # fmt: skip
+_OUR_PARTS = {"kind", *GrpoConfig.model_fields}
 
 
 @dataclass
@@ -38,7 +41,7 @@ def is_trl(text: str) -> bool:
         values = read(text)
     except Unreadable:
         return False
-    return isinstance(values, dict) and bool(_KNOWN & values.keys()) and "sampling" not in values
+    return isinstance(values, dict) and bool(_KNOWN & values.keys()) and not values.keys() & _OUR_PARTS
 
 
 def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
@@ -50,7 +53,7 @@ def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list
         values = read(text)
         if not isinstance(values, dict):
             raise Unreadable("it holds no names and values such as `learning_rate: 1e-6`")
-        config, remarks = from_settings(values, base)
+        config, remarks = from_settings(values, {**base, "recipe": None})
         return _storable(config), remarks
     script = _script(text)
     used, beside = script.constants.get(OURS), script.constants.get(BESIDE)
@@ -58,14 +61,14 @@ def read_trl(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list
         script.settings.pop("model_init_kwargs", None)  # made of the model's source
         config, remarks = read_back(script.settings, used, beside, script.computed)
     else:
-        config, remarks = from_settings(script.settings, base, script.computed)
+        config, remarks = from_settings(script.settings, {**base, "recipe": None}, script.computed)
     return _storable(config), script.remarks + remarks
 
 
 def _storable(config: dict[str, Json]) -> dict[str, Json]:
     try:
         storable(config)
-        written = json.dumps(config, allow_nan=False)
+        written = json.dumps(config, allow_nan=False, ensure_ascii=False)
         written.encode()
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it holds what JSON cannot carry; correct it ({error})") from error
@@ -96,9 +99,9 @@ def _found(tree: ast.Module) -> _Script:
         for one in ast.walk(tree)
         if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
     ]
-    names = [name for name, _ in assigned]
+    times = Counter(name for name, _ in assigned)
     for name, value in assigned:
-        if names.count(name) == 1:
+        if times[name] == 1:
             try:
                 script.constants[name] = _literal(value, {})
             except _Computed:
@@ -171,10 +174,13 @@ class _Computed(Exception):
 def _literal(node: ast.expr, constants: Mapping[str, Json]) -> Json:
     """The value of a literal, or of a name that one stands for. Raises _Computed."""
     match node:
+        case ast.Constant(value=int() | float() as value) if not -(2**63) <= value < 2**63:  # also what is not a number
+            raise _Computed
         case ast.Constant(value=None | bool() | int() | float() | str() as value):
             return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return -value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            number = _literal(node.operand, {})
+            return -number if isinstance(number, int | float) else number
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_literal(one, constants) for one in parts]
         case ast.Dict(keys=keys, values=values):

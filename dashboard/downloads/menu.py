@@ -14,11 +14,11 @@ _OF_GROUPS = ("groups", "tokens")
 _FILES: tuple[tuple[What, str, str, str], ...] = (
     ("report", "Report", "HTML", "Charts, health, groups and configuration; opens without a server."),
     ("groups", "Groups", "Parquet", "A row for each completion, with its group."),
-    ("tokens", "Tokens", "Parquet", "The same rows with each token: ids, texts, log-probs; many times as large."),
+    ("tokens", "Tokens", "Parquet", "The same rows with the values of each token; a larger file."),
     ("metrics", "Metrics", "Parquet", "A row for each value of each metric."),
     ("lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
     ("configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."),
-    ("trl", "TRL script", "Python", "The same run under TRL 1.16, recorded here; the form reads it back."),
+    ("trl", "TRL script", "Python", "Trains the same under TRL 1.16, and is recorded here."),
 )
 
 

@@ -143,7 +143,7 @@ def show_origin(draft: Draft) -> None:
         names = ", ".join(draft.left_out)
         st.info(plain(f"This version does not know these fields, and left them out: {names}"), icon=":material/info:")
     if draft.remarks:
-        said = "\n".join(f"- {plain(one)}" for one in draft.remarks)
+        said = "\n".join(f"- {plain(one.replace('`', ''))}" for one in draft.remarks)
         st.info(f"Read from a configuration of TRL's. To see to:\n{said}", icon=":material/info:")
 
 

@@ -1,6 +1,7 @@
 """The form in a browser: what cannot work is refused where it stands, with the numbers and the way out."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from on_page import drawn, field, fill, open_section, settled
@@ -59,3 +60,21 @@ def test_a_form_that_was_changed_is_not_loaded_again_without_asking(open_page: C
     page.reload()
     expect(field(page, "Steps")).not_to_have_value("55")
     assert asked == ["beforeunload"]
+
+
+def test_a_script_for_trl_goes_out_is_changed_and_comes_back(open_page: Callable[[str], Page], tmp_path: Path) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    page.get_by_role("button", name="YAML, TRL").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("radio", name="TRL script").or_(dialog.get_by_role("button", name="TRL script")).click()
+    expect(dialog).to_contain_text("Trains under TRL 1.16")
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Download").click()
+    script = download.value.path().read_text().replace("num_generations=8", "num_generations=rows()")
+    file = tmp_path / "script.py"
+    file.write_text(script.replace("learning_rate=5e-05", "learning_rate=1e-06"))
+    dialog.get_by_role("tab", name="Import").click()
+    dialog.locator("input[type=file]").set_input_files(file)
+    dialog.get_by_role("button", name="Fill the form").click()
+    expect(page.get_by_text("num_generations is computed in line")).to_be_visible()
+    expect(field(page, "Learning rate")).to_have_value("1e-6")

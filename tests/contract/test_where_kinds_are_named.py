@@ -34,7 +34,11 @@ ABOUT_ONE_KIND = {
     },
     "softmax": {"dashboard/playground/advantages.py"},
 }
-TRANSLATED = {"backend/contract/trl.py", "groupscope/samples.py"}  # from another trainer's words
+TRANSLATED = {  # from another trainer's words
+    "backend/contract/trl.py",
+    "backend/contract/trl_reading.py",
+    "groupscope/samples.py",
+}
 OLD_DATA = {"backend/storage/migrate.py"}  # it upgrades what earlier versions stored
 ANOTHER_MATTER = {"gae", "dpo"}  # a critic and a kind of run: more than another formula
 COMMON = {"clip", "none", "softmax"}  # words that code uses for other things, too: only their classes count

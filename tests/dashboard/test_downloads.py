@@ -12,6 +12,7 @@ from serving import Backend
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from backend.contract.trl_text import read_trl
 from dashboard.charts.comparison import View, comparison_figure
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec
@@ -139,3 +140,17 @@ def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(bac
     assert ">step</text>" in compared
     alone = svg(training_figure(single("reward"), metrics.series, steps=2, weight=0.0), title="Reward")
     assert alone.count(">Reward</text>") == 1
+
+
+def test_the_script_for_trl_is_of_the_runs_configuration(served: TestClient, backend: Backend, run_id: int) -> None:
+    answer = served.get(address(run_id, "trl"))
+    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-trl.py"'
+    assert read_trl(answer.text, {}) == (backend.client.run(run_id).config, [])
+
+    assert served.get(address(run_id + 1000, "trl")).status_code == 404
+
+
+def test_tokens_are_passed_on_as_the_backend_made_them(served: TestClient, backend: Backend, run_id: int) -> None:
+    answer = served.get(address(run_id, "tokens"))
+    assert answer.content == b"".join(backend.client.export_table(run_id, "tokens"))
+    assert {"token_ids", "token_logprob", "text"} <= set(pd.read_parquet(io.BytesIO(answer.content)))

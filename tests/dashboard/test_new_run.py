@@ -17,7 +17,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import ClaimRequest, Recording, WorkerInfo
 from backend.contract.recipes import RECIPES
 from backend.contract.recorded import RecordedConfig, Trainer
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, from_text
 from dashboard.session import script
 from dashboard.stored import get, put
 
@@ -390,3 +390,19 @@ def test_the_form_outlives_the_backend(open_page: OpenPage, dashboard_of: Callab
     at.run()
     assert "does not answer" in at.warning[0].value
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
+
+
+def test_a_configuration_of_trl_fills_the_form_and_says_what_it_could_not_take(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    draft = draft_of(at)
+    text = "args = GRPOConfig(num_generations=4, per_device_train_batch_size=8, max_steps=30, learning_rate=rate(), min_p=0.5)"
+    config, remarks = from_text(text, draft.config)
+    draft.fill(config)
+    draft.remarks = remarks
+    at.run()
+    assert not at.exception
+    shown = {path: widget.value for path, widget in value_widgets(at).items()}
+    assert (shown["sampling.group_size"], shown["sampling.prompts_per_step"], shown["budget.steps"]) == (4, 2, 30)
+    assert get(draft.config, "optimizer.learning_rate") == get(DEFAULT, "optimizer.learning_rate")
+    [said] = [one.value.replace("\\", "") for one in at.info if "TRL" in one.value]
+    assert "learning_rate is computed in line 1: set it here\n- min_p 0.5 has no counterpart here" in said

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from acting import GRPO, SAMPLE, Actor, group
 from serving import TOKEN, Backend
 from typer.testing import CliRunner, Result
@@ -260,3 +261,31 @@ def test_a_folder_of_files_becomes_one_data_set_whose_rows_know_their_file(backe
         == "groupscope: odd.pdf: The file is a PDF. Save it as CSV, JSON lines or Parquet, unpacked. (invalid)\n"
     )
     assert backend.client.uploads() == [upload]
+
+
+def test_a_configuration_becomes_a_script_for_trl_and_one_again(tmp_path: Path) -> None:
+    ours, theirs, back = (tmp_path / name for name in ("run.yaml", "script.py", "back.yaml"))
+    ours.write_text("kind: grpo\nsampling: {group_size: 4}\nalgorithm: {dead_groups: resample}\n")
+    assert groupscope("convert", ours, "-o", theirs).output == ""
+    assert groupscope("convert", theirs, "-o", back).output == ""
+    whole = GrpoConfig.model_validate(yaml.safe_load(ours.read_text())).model_dump(mode="json")
+    assert yaml.safe_load(back.read_text()) == whole
+    theirs.write_text("x = GRPOConfig(max_steps=5, min_p=\\\n0.5, temperature=hot())")
+    said = groupscope("convert", theirs, "--base", back)
+    assert "`temperature` is computed in line 2: set it here\n`min_p` 0.5 has no counterpart here" in said.stderr
+    assert yaml.safe_load(said.stdout)["budget"]["steps"] == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"GRPOConfig(", "line 1: '(' was never closed; is it Python?"),
+        (b"kind: grpo\nsampling: {group_size: 0}", "sampling.group_size: Input should be greater than or equal to 1"),
+        (b"\xff", "text in UTF-8"),
+    ],
+)
+def test_what_cannot_be_converted_is_said(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    said = groupscope("convert", file)
+    assert (said.exit_code, words in said.output) == (1, True), said.output

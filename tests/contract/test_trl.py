@@ -1,0 +1,282 @@
+"""A configuration as a script for TRL, and TRL's configurations read: nothing is lost on the way, executed, or left out without a word."""
+
+import ast
+import json
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from backend.contract.advantage import ESTIMATORS
+from backend.contract.base import Json
+from backend.contract.grpo import GrpoConfig
+from backend.contract.recipes import RECIPES
+from backend.contract.stored import get, put
+from backend.contract.surrogate import SURROGATES
+from backend.contract.trl import SHARED, settings_for
+from backend.contract.trl_reading import from_settings, leaves, left_out
+from backend.contract.trl_script import trl_script
+from backend.contract.trl_text import is_trl, read_trl
+from backend.contract.yaml_text import Unreadable
+
+DEFAULT: dict[str, Json] = GrpoConfig().model_dump(mode="json")
+OF_GROUPS = [card.config for card in RECIPES if card.config["kind"] == "grpo"]
+
+
+def script_with(argument: str, before: str = "") -> str:
+    return f"{before}\nargs = GRPOConfig(num_generations=4, max_steps=10, {argument})\n"
+
+
+def test_each_recipe_comes_back_from_its_script() -> None:
+    for config in OF_GROUPS:
+        whole = GrpoConfig.model_validate(config).model_dump(mode="json")
+        assert read_trl(trl_script(whole, "a run"), {}) == (whole, [])
+
+
+CHANGES: dict[str, st.SearchStrategy[Json]] = {
+    "algorithm.advantage": st.sampled_from([{"kind": one} for one in ESTIMATORS]),
+    "algorithm.surrogate": st.sampled_from([{"kind": one} for one in SURROGATES]),
+    "algorithm.ratio": st.sampled_from(["token", "sequence_mean", "sequence_product"]),
+    "algorithm.aggregation": st.sampled_from(
+        ["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"]
+    ),
+    "algorithm.kl": st.fixed_dictionaries(
+        {
+            "beta": st.sampled_from([0, 0.04]),
+            "estimator": st.sampled_from(["k1", "k2", "k3"]),
+            "placement": st.sampled_from(["loss", "reward"]),
+            "reference": st.sampled_from(["initial", "old", "synced"]),
+            "sync_every": st.integers(1, 9),
+        }
+    ),
+    "algorithm.logprobs": st.sampled_from(["tempered", "plain"]),
+    "algorithm.entropy_bonus": st.sampled_from([0, 0.01]),
+    "algorithm.updates_per_batch": st.integers(1, 5),
+    "algorithm.truncated_completions": st.sampled_from(["keep", "mask"]),
+    "algorithm.dead_groups": st.sampled_from(["keep", "resample"]),
+    "sampling.group_size": st.integers(2, 9),
+    "sampling.prompts_per_step": st.integers(1, 40),
+    "sampling.curriculum": st.sampled_from([None, {"half_life": 7}]),
+    "sampling.stop": st.lists(st.text(min_size=1, max_size=5), max_size=3),
+    "sampling.engine": st.sampled_from(["native", "vllm", "transformers"]),
+    "optimizer.schedule": st.sampled_from(["constant", "linear", "cosine"]),
+    "optimizer.warmup_steps": st.integers(0, 20),
+    "optimizer.learning_rate": st.floats(1e-7, 1e-2),
+    "optimizer.micro_batch_tokens": st.sampled_from([100, 8192]),
+    "budget.eval_every": st.sampled_from([0, 7]),
+    "budget.eval_samples": st.integers(1, 8),
+    "budget.checkpoint_every": st.sampled_from([0, 9]),
+    "budget.keep": st.fixed_dictionaries(
+        {"last": st.integers(0, 3), "every": st.integers(0, 3), "best": st.booleans()}
+    ),
+    "model.lora": st.sampled_from([None, {"rank": 8, "target_modules": ["q_proj"]}]),
+    "model.dtype": st.sampled_from(["auto", "float32", "bfloat16"]),
+    "model.source": st.sampled_from(["builtin:tiny-arithmetic", "a/b@main", "run:3@40"]),
+    "telemetry.token_traces": st.sampled_from(["all", "none"]),
+    "compute.processes": st.sampled_from([1, 2, 3]),
+    "task": st.builds(lambda text: {"kind": "single_prompt", "prompt": text or "?"}, st.text(max_size=30)),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=CHANGES), st.sampled_from(OF_GROUPS), st.text(max_size=20))
+def test_any_configuration_comes_back_from_its_script(changes: dict[str, Json], of: Json, name: str) -> None:
+    for path, value in changes.items():
+        of = put(of, path, value)
+    try:
+        config = GrpoConfig.model_validate(of).model_dump(mode="json")
+    except ValidationError:
+        return
+    script = trl_script(config, name)
+    assert read_trl(script, {}) == (config, [])
+    assert ast.unparse(ast.parse(script)).count("GRPOConfig(") == 1  # no text of the configuration is code
+
+
+@pytest.mark.slow  # importing TRL takes seconds
+def test_names_and_defaults_are_those_of_trl() -> None:
+    from trl import GRPOConfig
+
+    known = {one.name: one.default for one in fields(GRPOConfig)}
+    assert {name: known[name] for name, _, _ in SHARED} == {name: default for name, _, default in SHARED}
+    configs = [GrpoConfig.model_validate(one).model_dump(mode="json") for one in OF_GROUPS]
+    configs.append(put(put(DEFAULT, "algorithm.kl.reference", "synced"), "model.lora", {"rank": 1}))  # type: ignore[arg-type]
+    written = {name for one in configs for name in settings_for(one)}
+    assert written - known.keys() == {"use_peft", "lora_r", "lora_alpha", "lora_target_modules"}  # of LoraConfig
+
+
+def test_what_trl_lacks_stands_in_the_script_with_the_reason() -> None:
+    config = put(put(DEFAULT, "algorithm.dead_groups", "resample"), "sampling.stop", ["\n# not a comment"])
+    assert isinstance(config, dict)
+    missing = left_out(config)
+    assert {"algorithm.dead_groups", "sampling.stop", "algorithm.advantage"} <= missing.keys()
+    script = trl_script(config, "a run")
+    for path, (_, why) in missing.items():
+        assert f'    # {why}\n    "{path}": ' in script
+
+
+def test_every_setting_is_either_in_trls_words_or_left_out_with_a_reason() -> None:
+    config = GrpoConfig().model_dump(mode="json")
+    for path, value in leaves(config):
+        other: Json = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else None
+        if other is None:
+            continue  # what is chosen by name has its own cases above
+        changed = put(config, path, other)
+        assert isinstance(changed, dict)
+        before, after = trl_script(config, "a"), trl_script(changed, "a")
+        assert before != after, path
+
+
+def test_what_somebody_changes_in_the_script_is_meant() -> None:
+    script = trl_script(DEFAULT, "a run")
+    config, remarks = read_trl(script.replace("learning_rate=5e-05", "learning_rate=0.001"), {})
+    assert (config, remarks) == (put(DEFAULT, "optimizer.learning_rate", 0.001), [])
+    config, remarks = read_trl(script.replace('scale_rewards="group"', 'scale_rewards="none"'), {})
+    assert get(config, "algorithm.advantage.kind") == "group_center"
+    assert remarks == ["algorithm.advantage does not go with GRPOConfig as it is now, and is left out"]
+
+
+def test_a_script_of_somebody_is_read_by_its_literals() -> None:
+    text = """
+import os
+raise SystemExit("never executed")
+RATE = 2e-6
+dataset = load_dataset("trl-lib/DeepMath-103K", split="train")
+peft = LoraConfig(r=4, target_modules=["q_proj"])
+args = GRPOConfig(
+    "out", learning_rate=RATE, per_device_train_batch_size=8, gradient_accumulation_steps=2, num_generations=4,
+    max_steps=300, max_completion_length=int(os.environ["LENGTH"]), loss_type="dr_grpo", scale_rewards=False, epsilon_high=0.28,
+    importance_sampling_level="sequence", min_p=0.05, warmup_steps=0.1, beta=0.04, **more,
+)
+trainer = GRPOTrainer(model="Qwen/Qwen2.5-0.5B", reward_funcs=accuracy_reward, args=args, peft_config=peft)
+"""
+    config, remarks = read_trl(text, DEFAULT)
+    found = {
+        path: get(config, path) for path in ("model.source", "sampling.prompts_per_step", "sampling.max_new_tokens")
+    }
+    assert found == {
+        "model.source": "Qwen/Qwen2.5-0.5B",
+        "sampling.prompts_per_step": 4,
+        "sampling.max_new_tokens": get(DEFAULT, "sampling.max_new_tokens"),
+    }
+    assert get(config, "model.lora") == {"rank": 4, "alpha": 8, "target_modules": ["q_proj"]}
+    assert get(config, "task.source") == "hub:trl-lib/DeepMath-103K"
+    assert get(config, "optimizer") == {
+        **GrpoConfig().optimizer.model_dump(),
+        "learning_rate": 2e-6,
+        "schedule": "linear",
+        "warmup_steps": 30,
+    }
+    algorithm = get(config, "algorithm")
+    assert isinstance(algorithm, dict)
+    assert [algorithm[name] for name in ("aggregation", "ratio", "advantage")] == [
+        "constant",
+        "sequence_mean",
+        {"kind": "group_center"},
+    ]
+    assert get(algorithm, "surrogate.epsilon_high") == 0.28
+    assert [one for one in remarks if "line" in one] == [
+        "`max_completion_length` is computed in line 9: set it here",
+        "line 10 passes on **more, whose values are not read: set them here",
+    ]
+    rest = "\n".join(remarks)
+    for name in ("accuracy_reward", "`min_p` 0.05", "use_bias_correction_kl", "DeepMath"):
+        assert name in rest
+
+
+@pytest.mark.slow  # importing TRL takes seconds
+def test_trls_own_dump_reads_without_a_word_about_what_is_off(tmp_path: Any) -> None:
+    from trl import GRPOConfig
+
+    args = GRPOConfig(output_dir=str(tmp_path), max_steps=6, bf16=False, use_cpu=True, save_strategy="no")
+    text = args.to_json_string()
+    assert is_trl(text)
+    config, remarks = read_trl(text, DEFAULT)
+    assert remarks == []
+    assert get(config, "budget.steps") == 6
+    assert get(config, "optimizer.learning_rate") == 1e-6
+    assert get(config, "sampling.prompts_per_step") == 1
+
+
+def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
+    text = "learning_rate: 1e-6\nmax_steps: 10\nbeta: 0.1\nuse_bias_correction_kl: false\nmodel_name_or_path: a/b\ndtype: bfloat16\n"
+    assert is_trl(text)
+    config, remarks = read_trl(text, DEFAULT)
+    assert (get(config, "optimizer.learning_rate"), get(config, "model.source")) == (1e-6, "a/b")
+    assert remarks == ["`dtype` 'bfloat16' has no counterpart here"]
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        (script_with("loss_type='other'"), "`loss_type` 'other' has no counterpart"),
+        (script_with("loss_type=kind()"), "`loss_type` is computed in line 2"),
+        (script_with("lr_scheduler_type='polynomial'"), "the schedules here are constant, linear and cosine"),
+        (script_with("num_iterations=3"), "`max_steps` is 10, which is not a number of steps, and each step makes 3 updates"),
+        (script_with("steps_per_generation=4"), "each update sees all of it"),
+        (script_with("per_device_train_batch_size=6"), "6 rows do not divide into groups of 4"),
+        (script_with("sync_ref_model=True"), "`ref_model_mixup_alpha` is 0.6"),
+        (script_with("optim='sgd'"), "the optimizer here is AdamW"),
+        (script_with("reward_weights=[1, 2, 3]"), "`reward_weights` are 3, and the form has 2 rewards"),
+        (script_with("seed=1e999"), "`seed` is computed in line 2"),
+        (script_with("seed=1") * 2, "there are 2 of `GRPOConfig(…)`"),
+        ("args = GRPOConfig()", "set budget.steps here"),
+    ],
+)  # fmt: skip
+def test_what_has_no_counterpart_is_said(text: str, remark: str) -> None:
+    _, remarks = read_trl(text, DEFAULT)
+    assert remark in "\n".join(remarks)
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GRPOConfig(" + "(" * NESTED,
+        f"x = GRPOConfig({'-' * NESTED}1)",
+        f"x = GRPOConfig(seed={'[' * 150}{']' * 150}) + {'a.' * NESTED}b",
+        f"x = GRPOConfig() {'+ 1' * NESTED}",
+        "GRPOConfig(\x00)",
+        "GRPOConfig(seed=" + "9" * 5000 + ")",
+        "GRPOConfig(" + "a" * 2**21,
+        "GRPOConfig(seed='\\ud800')",
+        "def f(:\n GRPOConfig()",
+        "learning_rate: &a [1]\nmax_steps: *a",
+        '{"learning_rate": ' + "[" * NESTED + "}",
+        '{"learning_rate": NaN}',
+        "- 1",
+    ],
+)  # fmt: skip
+def test_a_hostile_text_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(Unreadable) as refused:
+        read_trl(text, DEFAULT)
+    assert 10 < len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "value", ["-1", "0", "10**9", "1e300", "'x'", "[1]", "{'a': 1}", "None", "True", "9223372036854775807"]
+)
+def test_no_value_of_a_setting_ends_the_reading(value: str) -> None:
+    names = [name for name, _, _ in SHARED] + re.findall(
+        r"(\w+)=", trl_script(DEFAULT, "a").partition("GRPOConfig(")[2]
+    )
+    for name in dict.fromkeys(names):
+        text = f"GRPOConfig({name}={value})"
+        config, _ = read_trl(text, DEFAULT)
+        json.dumps(config, allow_nan=False)
+        changed = re.sub(rf"\b{name}=.*,\n", f"{name}={value},\n", trl_script(DEFAULT, "a"))
+        read_trl(changed, {})
+
+
+def test_silence_is_trls_default_and_what_is_computed_stays_the_forms() -> None:
+    silent, _ = from_settings({}, DEFAULT)
+    computed, _ = from_settings(
+        {}, DEFAULT, {"temperature", "learning_rate", "loss_type", "scale_rewards", "max_steps"}
+    )
+    assert (get(silent, "optimizer.learning_rate"), get(silent, "algorithm.aggregation")) == (1e-6, "token_mean")
+    for path in ("optimizer.learning_rate", "algorithm.aggregation", "algorithm.advantage", "budget.steps"):
+        assert get(computed, path) == get(DEFAULT, path)
