@@ -118,10 +118,11 @@ except Exception as error:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "extra"), [("backend", "backend"), ("worker", "worker"), ("dashboard", "dashboard")]
+    ("command", "extra"),
+    [("backend", "backend"), ("worker", "worker"), ("dashboard", "dashboard"), ("view .", "backend")],
 )
 def test_a_command_that_needs_an_extra_says_which_to_install(base_install: Path, command: str, extra: str) -> None:
-    ran = in_base(base_install, "groupscope", command)
+    ran = in_base(base_install, "groupscope", *command.split())
     assert ran.returncode == 1
     assert f"pip install 'groupscope[{extra}]'" in ran.stderr
     assert "Traceback" not in ran.stderr
