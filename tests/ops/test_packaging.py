@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GROUPSCOPE"))}
 PACKAGES = ("backend", "worker", "dashboard", "groupscope")
 
 
@@ -73,17 +74,16 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(ROOT / "constraints.txt"),
         str(wheel),
     ]
-    subprocess.run([*pip, *asked], check=True, timeout=300)
+    subprocess.run([*pip, *asked], env=CLEAN, check=True, timeout=300)
     return folder / "bin"
 
 
 def in_base(bin_: Path, *command: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the environment, away from the repository."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GROUPSCOPE"))}
     return subprocess.run(
         [str(bin_ / command[0]), *command[1:]],
         cwd=bin_,
-        env=clean,
+        env=CLEAN,
         capture_output=True,
         text=True,
         check=False,
@@ -118,10 +118,11 @@ except Exception as error:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "extra"), [("backend", "backend"), ("worker", "worker"), ("dashboard", "dashboard")]
+    ("command", "extra"),
+    [("backend", "backend"), ("worker", "worker"), ("dashboard", "dashboard"), ("view .", "backend")],
 )
 def test_a_command_that_needs_an_extra_says_which_to_install(base_install: Path, command: str, extra: str) -> None:
-    ran = in_base(base_install, "groupscope", command)
+    ran = in_base(base_install, "groupscope", *command.split())
     assert ran.returncode == 1
     assert f"pip install 'groupscope[{extra}]'" in ran.stderr
     assert "Traceback" not in ran.stderr
