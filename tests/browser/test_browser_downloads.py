@@ -25,7 +25,7 @@ def take(page: Page, link: str) -> Download:
 
 def open_menu(page: Page) -> None:
     page.get_by_role("button", name="Downloads").click()
-    expect(page.locator(".downloads a")).to_have_count(5)
+    expect(page.locator(".downloads a")).to_have_count(7)
 
 
 def test_a_report_opens_from_a_file_and_asks_for_nothing(
