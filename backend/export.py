@@ -131,7 +131,7 @@ GROUPS = pa.schema(
         *((name, pa.string()) for name in ("prompt_id", "prompt", "prompt_text", "answer", "state")),
         *((name, pa.float64()) for name in ("reward_mean", "reward_std")),
         *((name, pa.int64()) for name in ("completion_id", "completion_index", "token_count")),
-        *((name, pa.string()) for name in ("text", "finish_reason", "rewards")),
+        *((name, pa.string()) for name in ("text", "turns", "finish_reason", "rewards")),
         *(
             (name, pa.float64())
             for name in (
@@ -143,11 +143,12 @@ GROUPS = pa.schema(
 )  # fmt: skip
 
 
+LISTS = {"turns", "rewards"}  # as JSON
 GROUPS_WITH_TOKENS = pa.schema([*GROUPS, *token_table.FIELDS])
 
 
 def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
-    """A row for each completion of the live history; `rewards` is JSON, one object for each reward. Raises NotFound at once."""
+    """A row for each completion of the live history; `rewards` and `turns` are JSON, one object for each. Raises NotFound at once."""
     reading = Reading(database, run_id)
     return _parquet(GROUPS, (_completions(page) for page in live_groups(reading)))
 
@@ -192,12 +193,12 @@ def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
 def _completions(page: list[Any]) -> list[dict[str, Any]]:
     rows = []
     for group in page:
-        shared = group.model_dump(include={"run_id", "attempt", "step", *GROUPS.names} - {"rewards"})
+        shared = group.model_dump(include={"run_id", "attempt", "step", *GROUPS.names} - LISTS)
         shared |= {"group_id": group.id, "group_index": group.index}
         for one in group.completions:
-            row = one.model_dump(include=set(GROUPS.names) - {"rewards"})
-            rewards = json.dumps([reward.model_dump() for reward in one.rewards], ensure_ascii=False)
-            rows.append(shared | row | {"completion_id": one.id, "completion_index": one.index, "rewards": rewards})
+            row = one.model_dump(include=set(GROUPS.names))
+            row |= {name: json.dumps(row[name], ensure_ascii=False) for name in LISTS}
+            rows.append(shared | row | {"completion_id": one.id, "completion_index": one.index})
     return rows
 
 

@@ -1,13 +1,16 @@
 """A program of its own reports a run: `groupscope.start_run` against a real backend, which may be away, end, or be asked to stop the record."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import processes
+import pyarrow.parquet as pq
 import pytest
 from processes import wait_until
 from serving import TOKEN, Backend
@@ -391,3 +394,7 @@ def test_a_conversation_is_stored_with_who_said_what(backend: Backend, home: Pat
     assert [part for _, part in stretches(stored.text, stored.turns)] == [turn.stretch for turn in said]
     assert (stored.turns[0].reward, stored.turns[0].policy_version, stored.turns[2].failed) == (0.5, "12", True)
     assert backend.client.tokens(stored.id).trained == [True, False, False]
+    table = pq.read_table(BytesIO(b"".join(backend.client.export_table(found.run_id, "groups"))))
+    [row] = table.to_pylist()
+    assert row["text"] == stored.text
+    assert json.loads(row["turns"]) == [turn.model_dump() for turn in stored.turns]
