@@ -2,9 +2,11 @@
 
 import hashlib
 import hmac
+from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, case, select, update
 
+from backend import events
 from backend.clock import Terms
 from backend.contract.config import RECORDED
 from backend.errors import LeaseLost
@@ -45,7 +47,11 @@ def _revived(tx: Connection, run_id: int, number: int, terms: Terms) -> RowMappi
         .values(status="running", lease_until=terms.until, error=None, finished_at=None)
         .returning(run)
     )
-    return tx.execute(revived).mappings().one_or_none()
+    row = tx.execute(revived).mappings().one_or_none()
+    if row is not None:
+        payload = {"status": "running", "requested": row["requested"]}
+        events.record(tx, run_id, "status", payload, datetime.now(UTC))
+    return row
 
 
 def digest(secret: str) -> str:

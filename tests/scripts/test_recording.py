@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from processes import wait_until
 from serving import TOKEN, Backend
+from sqlalchemy import select
 
 import groupscope
 from backend.cli import app
@@ -23,6 +24,7 @@ from backend.contract.client import ApiError, Client
 from backend.contract.conversation import stretches
 from backend.contract.records import Run
 from backend.contract.spool import Spool
+from backend.storage.tables import run_event
 from groupscope import Completion, Group, Recording, Tokens, turns_of
 from groupscope.outbox import FOLDER, deliver, left_over
 
@@ -192,7 +194,12 @@ def test_a_program_that_is_silent_is_said_to_be_and_goes_on_when_it_is_heard(
     one._over.clear()
     steps(one, 2, 4)
     wait_until(lambda: recorded(backend).status == "running", "it is heard of")
-    assert recorded(backend).error is None
+    run = recorded(backend)
+    assert run.error is None
+    told = select(run_event.c.payload).where(run_event.c.run_id == run.id, run_event.c.kind == "status")
+    with backend.services.database.read() as tx:
+        said = [payload["status"] for payload in tx.execute(told.order_by(run_event.c.id)).scalars()]
+    assert said == ["queued", "running", "failed", "running"]
     one.finish()
     assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 4)
 
