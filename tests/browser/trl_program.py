@@ -1,4 +1,4 @@
-"""A program of somebody's own, as docs/other-trainers.md has it: TRL trains a model on problems that are too hard for it. Its argument is a folder for TRL's output."""
+"""A program of somebody's own, as docs/trainers/trl.md has it: TRL trains a model on problems that are too hard for it. Its argument is a folder for TRL's output."""
 
 import sys
 from pathlib import Path
