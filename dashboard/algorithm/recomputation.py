@@ -20,7 +20,7 @@ from backend.contract.groups import GroupState
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import KL_PENALTY, Rewards
 from backend.contract.surrogate import Surrogate
-from dashboard.stored import get, number_at
+from dashboard.stored import get, number_at, reward_functions, text_at
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
 from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.total_reward import total_reward, with_penalty
@@ -71,13 +71,27 @@ class Own:
 
 def read_own(config: Mapping[str, Json]) -> Own | None:
     """The settings of a stored configuration, defaults if it has none; None if this version cannot read them."""
-    rewards = get(dict(config), "rewards")
     try:
         algorithm = Algorithm.model_validate(get(dict(config), "algorithm") or {})
-        known = None if rewards is None else Rewards.model_validate(rewards)
+        known = _of_another_trainer(config) if "theirs" in config else _own_rewards(config)
     except ValidationError:
         return None
     return Own(algorithm, known, int(number_at(config, "sampling.max_new_tokens", 1)))
+
+
+def _own_rewards(config: Mapping[str, Json]) -> Rewards | None:
+    rewards = get(dict(config), "rewards")
+    return None if rewards is None else Rewards.model_validate(rewards)
+
+
+def _of_another_trainer(config: Mapping[str, Json]) -> Rewards | None:
+    """Its rewards by name and weight, which is all that counts here: any kind of ours can stand for them. None if a weight is not known."""
+    each = [(text_at(one, "name"), get(one, "weight")) for one in reward_functions(config)]
+    if not each or any(weight is None for _, weight in each):
+        return None
+    return Rewards.model_validate(
+        {"functions": [{"kind": "correctness", "name": name, "weight": weight} for name, weight in each]}
+    )
 
 
 @dataclass(frozen=True)

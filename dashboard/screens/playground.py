@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from dashboard.algorithm.estimators import UNKNOWN, stored_estimator
 from dashboard.components.address import names, number_in_address, write_only
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.playground.advantages import draw_advantages
@@ -27,6 +28,8 @@ def main() -> None:
             opening = load(group_id)
     group, prompt = opening.group, one_line(opening.prompt)
     origin = f"Run {group.run_id}, step {group.step}, group {group.index + 1}" if group else "Textbook example"
+    if opening.run is not None and stored_estimator(opening.run.config).kind == UNKNOWN:
+        origin += " · its own estimator was not recorded"
     with st.container(horizontal=True, vertical_alignment="center", key="play-head"):
         st.subheader("Playground", width="content", anchor=False)
         st.caption(origin, width="content")

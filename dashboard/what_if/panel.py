@@ -48,6 +48,13 @@ def draw_what_if_step(run: Run, step: int) -> None:
     st.fragment(_draw)(run, step, None)
 
 
+_NEWER = "This version cannot read how the run turned rewards into advantages."
+_RECORDED = (
+    "How this run's trainer turns rewards into advantages and those into a loss was not recorded, or has no counterpart here, so nothing "
+    "can be computed anew. A script of your own says it by `start_run(known=…)`."
+)
+
+
 @st.cache_resource(ttl=60, max_entries=16, show_spinner=False)
 def load_step(run_id: int, step: int, attempt: int) -> StepArrays | None:  # noqa: ARG001 — a part of the cache's key
     """The step's numbers as of the run's attempt; None where no group was trained on. Raises what the client raises."""
@@ -64,7 +71,7 @@ def _draw(run: Run, step: int, group: Group | None) -> None:
         own = read_own(run.config)
         place = None if arrays is None or group is None else arrays.place_of(group.id)
         if own is None:
-            st.info("This version cannot read how the run turned rewards into advantages.", icon=":material/help:")
+            st.info(_RECORDED if run.recorded else _NEWER, icon=":material/help:")
             return
         if arrays is None or (group is not None and place is None):
             st.info(

@@ -11,6 +11,7 @@ from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
 import groupscope
+from backend.contract.trl import in_our_terms
 from groupscope import Completion, Group
 
 pytestmark = pytest.mark.slow
@@ -189,3 +190,20 @@ def test_metrics_that_have_no_name_of_ours_are_charted_without_being_asked_for(
     shown = sentences(at).replace("\\", "")
     assert "actor/ppo_kl" in shown
     assert "perf/mfu/actor" in shown
+
+
+def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    said = [("1", 1.0, 0.5), ("2", 0.5, 0.0), ("3", 0.0, -0.5)]
+    drawn = [Completion(text, reward=reward, advantage=a, rewards={"right": reward}) for text, reward, a in said]
+    told = in_our_terms({"num_generations": 3, "scale_rewards": "none", "beta": 0.0, "num_iterations": 1})
+    whole = record("TRL's", [[Group("?", drawn)]], [], known=told | {"rewards": KNOWN["rewards"]})
+    at = open_page("group", id=backend.client.groups(whole).items[0].id, wi_open="true")
+    assert "**The run's own settings.**" in sentences(at)
+    at.number_input(key="set-wi_w_right").set_value(-1.0).run()
+    assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
+    poor = record("poor", [[Group("?", drawn)]], [])
+    group = backend.client.groups(poor).items[0].id
+    assert "was not recorded, or has no counterpart here" in sentences(open_page("group", id=group, wi_open="true"))
+    assert "its own estimator was not recorded" in sentences(open_page("playground", group=group))
