@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.groups import FinishReason, GroupState
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Page, Run
+from dashboard.components.address import names
 from dashboard.components.keys import listen
 from dashboard.components.listing import (
     ROWS,
@@ -70,6 +71,9 @@ def draw_search(run: Run) -> None:
     page = _fetch(run.id)
     if not page.items and not run.progress.step:
         st.info("No completions yet. They can be searched after the first step.", icon=":material/hourglass_empty:")
+        return
+    if not page.items and not set(FIELDS) & set(names()):
+        st.info("No completions were recorded.", icon=":material/search_off:")
         return
     if not page.items:
         words = "No completion fits. Use fewer words, or widen the ranges."

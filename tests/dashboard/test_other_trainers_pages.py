@@ -207,3 +207,11 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     group = backend.client.groups(poor).items[0].id
     assert "was not recorded, or has no counterpart here" in sentences(open_page("group", id=group, wi_open="true"))
     assert "its own estimator was not recorded" in sentences(open_page("playground", group=group))
+
+
+def test_a_search_in_a_run_without_groups_says_that_there_is_nothing_to_search(
+    open_page: Open, record: Callable[..., int]
+) -> None:
+    run = record("metrics alone", [], [{"reward": 0.5}])
+    assert "No completions were recorded" in sentences(open_page("run", id=run, tab="search"))
+    assert "No completion fits" in sentences(open_page("run", id=run, tab="search", find="x"))
