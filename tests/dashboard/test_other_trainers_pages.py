@@ -203,6 +203,19 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     assert "**The run's own settings.**" in sentences(at)
     at.number_input(key="set-wi_w_right").set_value(-1.0).run()
     assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
+    assert "how this trainer's loss takes it was not recorded" in sentences(at)
+    named = {
+        "functions": [{"name": "is it / right?", "weight": 2e4}]
+    }  # no name and no weight that a reward of ours could have
+    half = record(
+        "half",
+        [[Group("?", drawn)]],
+        [],
+        known={"algorithm": {"advantage": {"kind": "group_center"}}, "rewards": named},
+    )
+    at = open_page("group", id=backend.client.groups(half).items[0].id, wi_open="true")
+    assert "**The run's own settings.**" in sentences(at)
+    assert "no token's pull is computed" in sentences(at)
     poor = record("poor", [[Group("?", drawn)]], [])
     group = backend.client.groups(poor).items[0].id
     assert "was not recorded, or has no counterpart here" in sentences(open_page("group", id=group, wi_open="true"))
