@@ -92,11 +92,11 @@ def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
     if told["advantage"] is None:
         return None
     algorithm = Algorithm.model_validate({name: value for name, value in told.items() if value is not None})
-    each = [(text_at(one, "name"), get(one, "weight")) for one in reward_functions(config)]
+    each = reward_functions(config)
     rewards = None
-    if each and all(weight is not None for _, weight in each):
+    if each and all(get(one, "weight") is not None for one in each):
         functions: list[RewardFunction] = [
-            Correctness.model_construct(name=name, weight=weight) for name, weight in each
+            Correctness.model_construct(name=text_at(one, "name"), weight=number_at(one, "weight", 1.0)) for one in each
         ]
         rewards = Rewards.model_construct(functions=functions, gates=[])  # its names and weights have no bounds of ours
     return Own(algorithm, rewards, most, surrogate_known=told["surrogate"] is not None, kl_known=False)
