@@ -228,3 +228,17 @@ def test_a_search_in_a_run_without_groups_says_that_there_is_nothing_to_search(
     run = record("metrics alone", [], [{"reward": 0.5}])
     assert "No completions were recorded" in sentences(open_page("run", id=run, tab="search"))
     assert "No completion fits" in sentences(open_page("run", id=run, tab="search", find="x"))
+
+
+def test_a_group_claims_nothing_of_a_penalty_of_lengths_or_of_probes_that_nobody_recorded(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
+    run = record(
+        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
+    )
+    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
+    shown = sentences(at := open_page("group", id=dead.id)) + " ".join(element.value for element in at.get("html"))
+    assert "whether a KL penalty acts on its tokens was not recorded" in shown
+    assert "<small>cut at the limit</small><b>–</b>" in shown
+    assert "Of an evaluation" in sentences(open_page("group", id=evaluated.id))
