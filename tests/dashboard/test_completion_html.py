@@ -206,11 +206,10 @@ def test_a_card_without_weights_shows_the_advantage_and_says_that_the_reward_is_
     changes = {"rewards": unweighed, "reward": None, "advantage": 0.5}
     group = with_text("text")
     one = group.completions[0].model_copy(update=changes)
-    words = shown(card_html(one, look_at(group.model_copy(update={"completions": [one]}), CONFIG), TextLook()))
+    look = look_at(group.model_copy(update={"completions": [one]}), CONFIG)
+    words = shown(card_html(one, look, TextLook()))
     assert "reward not recorded" in words
     assert "A +0.5" in words
     assert "1, weight not recorded" in words
-    assert "length not recorded" in shown(
-        card_html(one.model_copy(update={"token_count": 0}), look_at(group, CONFIG), TextLook())
-    )
+    assert "length not recorded" in shown(card_html(one.model_copy(update={"token_count": 0}), look, TextLook()))
     assert "unscored" not in words
