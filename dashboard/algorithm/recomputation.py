@@ -87,7 +87,7 @@ def read_own(config: Mapping[str, Json]) -> Own | None:
 
 
 def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
-    """What it told. Only the names and weights of its rewards matter here, so any kind of ours can stand for them; if a weight is not known, none does."""
+    """What it said. Only the names and weights of its rewards matter here, so any kind of ours can stand for them; if a weight is not known, none does."""
     told = {name: get(dict(config), f"algorithm.{name}") for name in ("advantage", "surrogate")}
     if told["advantage"] is None:
         return None
