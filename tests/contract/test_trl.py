@@ -186,6 +186,37 @@ trainer = GRPOTrainer(model="Qwen/Qwen2.5-0.5B", reward_funcs=accuracy_reward, a
         assert name in rest
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        "RATE *= 10",
+        "RATE: float = 1e-3",
+        "RATE, other = 1e-3, 2",
+        "for RATE in (1e-3, 1e-4): pass",
+        "(RATE := 1e-3)",
+        "with open('f') as RATE: pass",
+        "from settings import rate as RATE",
+        "import RATE.of_mine",
+        "try: pass\nexcept OSError as RATE: pass",
+        "del RATE",
+        "def RATE(): pass",
+        "match x:\n    case [*RATE]: pass",
+        "match x:\n    case {**RATE}: pass",
+    ],
+)
+def test_a_name_that_gets_another_value_is_not_read(again: str) -> None:
+    config, remarks = read_trl(script_with("learning_rate=RATE", f"RATE = 1e-6\n{again}"), DEFAULT)
+    assert get(config, "optimizer.learning_rate") == get(DEFAULT, "optimizer.learning_rate")
+    assert any(one.startswith("`learning_rate` is computed") for one in remarks)
+
+
+def test_an_argument_is_not_the_global_of_its_name() -> None:
+    text = "beta = 0.5\ndef main(beta):\n    return GRPOConfig(beta=beta, max_steps=3)\nmain(0.1)\n"
+    config, remarks = read_trl(text, DEFAULT)
+    assert get(config, "algorithm.kl.beta") == get(DEFAULT, "algorithm.kl.beta")
+    assert "`beta` is computed in line 3: set it here" in remarks
+
+
 @pytest.mark.slow  # importing TRL takes seconds
 def test_trls_own_dump_reads_without_a_word_about_what_is_off(tmp_path: Any) -> None:
     from trl import GRPOConfig
