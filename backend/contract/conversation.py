@@ -57,7 +57,7 @@ _LEAST = 3  # characters of a turn that is kept, which are one of either end
 def shortened(text: str, turns: Sequence[Turn], most: int) -> tuple[str, list[Turn]]:
     """A text of at most `most` characters, at least 1, and its turns: of a longer one the ends are kept, or those of each turn.
 
-    Of so many turns that nothing would be left of each, the first and the last are kept.
+    Where nothing would be left of each turn, the first and the last ones are kept.
     """
     if len(text) <= most or not turns:
         return without_middle(text, most), list(turns)
