@@ -426,8 +426,7 @@ def _completion(
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[
-            RewardScore(name=name, raw=_number(value), weight=weights.get(name, 1.0))
-            for name, value in one.rewards.items()
+            RewardScore(name=name, raw=_number(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],
         reward=_number(one.reward),
         advantage=_number(one.advantage),

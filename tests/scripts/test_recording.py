@@ -325,6 +325,16 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
 
 
+def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
+    two = Completion("a", reward=1.0, rewards={"right": 0.5, "length": 7.0})
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        one.log_groups([Group("p", [two, Completion("b", rewards={"length": 7.0})])])
+    [item] = backend.client.groups(recorded(backend).id).items
+    first, second = backend.client.group(item.id).completions
+    assert [(score.name, score.weight) for score in first.rewards] == [("right", 2.0), ("length", None)]
+    assert (first.reward, first.unweighed, second.reward, second.unweighed) == (1.0, False, None, True)
+
+
 def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
     import numpy as np
     import torch
