@@ -18,7 +18,7 @@ from backend.contract.algorithm import Algorithm
 from backend.contract.base import Json
 from backend.contract.groups import GroupState
 from backend.contract.inspection import CompletionScores, GroupScores
-from backend.contract.reward import KL_PENALTY, Rewards
+from backend.contract.reward import KL_PENALTY, Correctness, RewardFunction, Rewards
 from backend.contract.surrogate import Surrogate
 from dashboard.stored import get, number_at, reward_functions, text_at
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
@@ -47,6 +47,8 @@ class Own:
     algorithm: Algorithm
     rewards: Rewards | None
     max_new_tokens: int
+    surrogate_known: bool = True  # else the algorithm's is a default that stands for nothing
+    kl_known: bool = True  # the same of the KL penalty, and of how the loss takes it
 
     @property
     def settings(self) -> Settings:
@@ -61,7 +63,7 @@ class Own:
     @property
     def measured(self) -> bool:
         """Whether the KL to the reference was measured: with β = 0 there is no penalty, and no pass for it."""
-        return self.algorithm.kl.beta > 0
+        return self.kl_known and self.algorithm.kl.beta > 0
 
     @property
     def from_critic(self) -> bool:
@@ -70,28 +72,34 @@ class Own:
 
 
 def read_own(config: Mapping[str, Json]) -> Own | None:
-    """The settings of a stored configuration, defaults if it has none; None if this version cannot read them."""
+    """The settings of a stored configuration, defaults if it has none; None if this version cannot read them, or the run's trainer did not
+    say how it turns rewards into advantages.
+    """
+    rewards, algorithm = get(dict(config), "rewards"), get(dict(config), "algorithm")
+    most = int(number_at(config, "sampling.max_new_tokens", 1))
     try:
-        algorithm = Algorithm.model_validate(get(dict(config), "algorithm") or {})
-        known = _of_another_trainer(config) if "theirs" in config else _own_rewards(config)
+        if "theirs" in config:
+            return _of_another_trainer(config, most)
+        known = None if rewards is None else Rewards.model_validate(rewards)
+        return Own(Algorithm.model_validate(algorithm or {}), known, most)
     except ValidationError:
         return None
-    return Own(algorithm, known, int(number_at(config, "sampling.max_new_tokens", 1)))
 
 
-def _own_rewards(config: Mapping[str, Json]) -> Rewards | None:
-    rewards = get(dict(config), "rewards")
-    return None if rewards is None else Rewards.model_validate(rewards)
-
-
-def _of_another_trainer(config: Mapping[str, Json]) -> Rewards | None:
-    """Its rewards by name and weight, which is all that counts here: any kind of ours can stand for them. None if a weight is not known."""
-    each = [(text_at(one, "name"), get(one, "weight")) for one in reward_functions(config)]
-    if not each or any(weight is None for _, weight in each):
+def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
+    """What it said. Only the names and weights of its rewards matter here, so any kind of ours can stand for them; if a weight is not known, none does."""
+    told = {name: get(dict(config), f"algorithm.{name}") for name in ("advantage", "surrogate")}
+    if told["advantage"] is None:
         return None
-    return Rewards.model_validate(
-        {"functions": [{"kind": "correctness", "name": name, "weight": weight} for name, weight in each]}
-    )
+    algorithm = Algorithm.model_validate({name: value for name, value in told.items() if value is not None})
+    each = reward_functions(config)
+    rewards = None
+    if each and all(get(one, "weight") is not None for one in each):
+        functions: list[RewardFunction] = [
+            Correctness.model_construct(name=text_at(one, "name"), weight=number_at(one, "weight", 1.0)) for one in each
+        ]
+        rewards = Rewards.model_construct(functions=functions, gates=[])  # its names and weights have no bounds of ours
+    return Own(algorithm, rewards, most, surrogate_known=told["surrogate"] is not None, kl_known=False)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from dashboard.algorithm.estimators import (
 from dashboard.algorithm.rewards import AnyGroup, all_equal, exact, extremes, spell_term, terms
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
-from dashboard.format import number
+from dashboard.format import MISSING, number
 from dashboard.group.cards import order_of
 from dashboard.status import FINISHED, measured
-from dashboard.stored import number_at, text_at
+from dashboard.stored import get, number_at, text_at
 from dashboard.text import in_html
 
 
@@ -39,6 +39,8 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
             f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
             "another prompt. Nothing here was trained on."
         )
+    if group.state == "probe" and "theirs" in config:
+        return f"**Of an evaluation:** sampled to judge the policy, and never trained on. Here {_scored(group)}."
     if group.state == "probe":
         return (
             f"**Probe:** a fixed prompt that is never trained on. It is sampled again every few steps, to show how the policy changes.  "
@@ -76,6 +78,8 @@ def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
 
 def _nothing_to_compare(config: Mapping[str, Json]) -> str:
     """What an advantage of 0 leaves of the loss: its other parts are taken on every token, whatever its advantage."""
+    if "theirs" in config and get(dict(config), "algorithm.kl") is None:
+        return "every advantage is 0; whether a KL penalty acts on its tokens was not recorded"
     beta = number_at(config, "algorithm.kl.beta", 0.0)
     in_the_loss = text_at(config, "algorithm.kl.placement", "loss") == "loss"
     parts = [f"the KL penalty (β = {beta:g})"] if beta > 0 and in_the_loss else []
@@ -135,11 +139,12 @@ def draw_strip(group: Group) -> None:
 
 def figures_html(group: Group, how: Estimator) -> str:
     """Mean, std, how many were scored and how many cut; and the formula."""
+    known = all(map(measured, group.completions))
     figures = [
         (f"mean ({mean_of(how)})", number(group.reward_mean)),
         (f"std ({std_of(how)})", number(group.reward_std)),
         ("scored", f"{group.scored} of {len(group.completions)}"),
-        ("cut at the limit", f"{group.truncated} of {len(group.completions)}"),
+        ("cut at the limit", f"{group.truncated} of {len(group.completions)}" if known else MISSING),
     ]
     cells = "".join(f"<div><small>{in_html(name)}</small><b>{value}</b></div>" for name, value in figures)
     return f'<div class="group-figures">{cells}</div><div class="group-formula">{in_html(formula(group, how))}</div>'

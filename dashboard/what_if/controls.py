@@ -46,7 +46,8 @@ def draw_controls(own: Own) -> Settings:
             places = row.container(width=190), row.container(width=90)
             advantage, wrong_estimator = estimator_settings(kind, advantage, *places, prefix=PREFIX)
         rewards = None if own.rewards is None else _rewards(own.rewards, row)
-        cut = WORDS[own.settings.surrogate.kind].range if own.settings.surrogate.kind in WORDS else ()
+        kind_of = own.settings.surrogate.kind
+        cut = WORDS[kind_of].range if own.surrogate_known and kind_of in WORDS else ()
         cells = [row.container(width=80) for _ in cut]
         surrogate, wrong_surrogate = surrogate_settings(own.settings.surrogate, cut, cells, prefix=PREFIX)
         beta, wrong_beta = _beta(own, row)
@@ -81,8 +82,8 @@ def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
                 f"{plain(function.name)} ×",
                 f"{PREFIX}w_{function.name}",
                 function.weight,
-                low=-1000.0,
-                high=1000.0,
+                low=min(-1000.0, function.weight),
+                high=max(1000.0, function.weight),
                 step=0.1,
                 help=f"Weight of this reward; the run's own is {show_number(function.weight)}. 0 leaves it out.",
             )

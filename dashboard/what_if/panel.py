@@ -50,7 +50,7 @@ def draw_what_if_step(run: Run, step: int) -> None:
 
 _NEWER = "This version cannot read how the run turned rewards into advantages."
 _RECORDED = (
-    "How this run's trainer turns rewards into advantages and those into a loss was not recorded, or has no counterpart here, so nothing "
+    "How this run's trainer turns rewards into advantages was not recorded, or has no counterpart here, so nothing "
     "can be computed anew. A script of your own says it by `start_run(known=…)`."
 )
 
@@ -86,7 +86,12 @@ def _draw(run: Run, step: int, group: Group | None) -> None:
             st.caption(note)
         if group is not None and place is not None:
             draw_group(arrays, recomputed, place)
-            draw_tokens(own, chosen, arrays, recomputed, place)
+            if own.surrogate_known:
+                draw_tokens(own, chosen, arrays, recomputed, place)
+            else:
+                st.caption(
+                    "How advantages become a loss was not recorded, or has no counterpart here: no token's pull is computed."
+                )
         st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own), kl_per_token(arrays)))
         draw_step(arrays, recomputed, step)
 

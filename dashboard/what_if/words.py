@@ -97,6 +97,8 @@ def kl_per_token(step: StepArrays) -> float | None:
 def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float | None = None) -> str:
     """What the KL penalty costs, at the run's β and at the chosen one: `kl` is aggregated as the loss is, not `per_token`."""
     before = own.settings.beta
+    if not own.kl_known:
+        return "**KL:** how this trainer's loss takes it was not recorded, and no other β can be tried."
     if not own.measured:
         return "**KL:** β was 0, so no KL was measured, and no other β can be tried."
     if own.penalised:

@@ -203,6 +203,19 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     assert "**The run's own settings.**" in sentences(at)
     at.number_input(key="set-wi_w_right").set_value(-1.0).run()
     assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
+    assert "how this trainer's loss takes it was not recorded" in sentences(at)
+    named = {
+        "functions": [{"name": "is it / right?", "weight": 2e4}]
+    }  # no name and no weight that a reward of ours could have
+    half = record(
+        "half",
+        [[Group("?", drawn)]],
+        [],
+        known={"algorithm": {"advantage": {"kind": "group_center"}}, "rewards": named},
+    )
+    at = open_page("group", id=backend.client.groups(half).items[0].id, wi_open="true")
+    assert "**The run's own settings.**" in sentences(at)
+    assert "no token's pull is computed" in sentences(at)
     poor = record("poor", [[Group("?", drawn)]], [])
     group = backend.client.groups(poor).items[0].id
     assert "was not recorded, or has no counterpart here" in sentences(open_page("group", id=group, wi_open="true"))
@@ -215,3 +228,17 @@ def test_a_search_in_a_run_without_groups_says_that_there_is_nothing_to_search(
     run = record("metrics alone", [], [{"reward": 0.5}])
     assert "No completions were recorded" in sentences(open_page("run", id=run, tab="search"))
     assert "No completion fits" in sentences(open_page("run", id=run, tab="search", find="x"))
+
+
+def test_a_group_claims_nothing_of_a_penalty_of_lengths_or_of_probes_that_nobody_recorded(
+    open_page: Open, backend: Backend, record: Callable[..., int]
+) -> None:
+    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
+    run = record(
+        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
+    )
+    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
+    shown = sentences(at := open_page("group", id=dead.id)) + " ".join(element.value for element in at.get("html"))
+    assert "whether a KL penalty acts on its tokens was not recorded" in shown
+    assert "<small>cut at the limit</small><b>–</b>" in shown
+    assert "Of an evaluation" in sentences(open_page("group", id=evaluated.id))
