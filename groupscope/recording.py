@@ -219,22 +219,21 @@ class Recording:
         logs: list[p.LogLine] = []
         try:
             trace = trace_of(tokens)
-        except p.TraceTooLarge as error:
-            logs.append(p.LogLine(level="warning", message=f"step {step}: {error}; they are left out"))
-        report = p.Report(
-            attempt=1,
-            seq=self._seq,
-            step=step,
-            metrics=metrics | in_our_names(metrics),
-            groups=groups,
-            trace=trace,
-            logs=logs,
-            seconds=time.monotonic() - self._began,
-        )
-        if report.trained_step is None:
-            return
+        except Exception as error:  # noqa: BLE001 — whatever is wrong with them, the step is kept
+            logs.append(p.LogLine(level="warning", message=f"step {step}: token values are left out: {error}"))
         try:
-            self._send(report)
+            report = p.Report(
+                attempt=1,
+                seq=self._seq,
+                step=step,
+                metrics=metrics | in_our_names(metrics),
+                groups=groups,
+                trace=trace,
+                logs=logs,
+                seconds=time.monotonic() - self._began,
+            )
+            if report.trained_step is not None:
+                self._send(report)
         except Exception:  # a full disk, say; later ones may fit again
             self._lost.append(step)
             raise
@@ -427,8 +426,7 @@ def _completion(
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[
-            RewardScore(name=name, raw=_number(value), weight=weights.get(name, 1.0))
-            for name, value in one.rewards.items()
+            RewardScore(name=name, raw=_number(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],
         reward=_number(one.reward),
         advantage=_number(one.advantage),

@@ -62,7 +62,11 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
         trainer.compute_advantages_and_returns = partial(self._noted, trainer.compute_advantages_and_returns)
 
     def _noted(self, original: Any, data: Any) -> Any:
-        self._uids, self._rewards = list(data.metadata["uids"]), data["rewards"].sum(-1).tolist()
+        self._uids, self._rewards = [], []  # those of another step would be taken for this one's
+        try:
+            self._uids, self._rewards = list(data.metadata["uids"]), data["rewards"].sum(-1).tolist()
+        except Exception:  # as above
+            log.exception("the rewards of a step are not recorded; the training goes on")
         return original(data)
 
     def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002 — as it is called

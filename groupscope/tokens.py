@@ -34,7 +34,11 @@ class Tokens:
     advantage: Values | None = None
 
     def checked(self) -> "Tokens":
-        """The same as plain lists, NaN as None. Raises ValueError for lists that are not as long as `ids`, and for ids that no tokenizer has."""
+        """The same as plain lists, NaN as None.
+
+        Raises ValueError for lists that are not as long as `ids`, for ids that no tokenizer has and for flags that are neither true nor
+        false, and TypeError for values of another kind.
+        """
         ids = list(map(int, _plain(self.ids)))
         if ids and not (min(ids) >= 0 and max(ids) < 2**31):
             raise ValueError("a token's id is below 0 or above 2,147,483,647")
@@ -42,10 +46,7 @@ class Tokens:
         for name, values in found.items():
             if values is not None and len(values) != len(ids):
                 raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
-        known: dict[str, Any] = {
-            name: values if name in ("texts", *FLAGS) or values is None else _finite(values)
-            for name, values in found.items()
-        }
+        known: dict[str, Any] = {name: values and _each(name, values) for name, values in found.items()}
         return Tokens(ids, **known)
 
     def summary(self) -> dict[str, float | None]:
@@ -70,6 +71,18 @@ def _plain(values: Any) -> Any:
     if values is None:
         return None
     return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _each(name: str, values: list[Any]) -> Sequence[Any]:
+    if name == "texts":
+        for odd in set(map(type, values)) - {bytes}:
+            raise TypeError(f"texts are bytes, and one of them is of the type {odd.__name__}: encode it")
+        return values
+    if name in FLAGS:
+        if set(values) - {True, False}:
+            raise ValueError(f"{name} is true or false for each token")
+        return list(map(bool, values))
+    return _finite(values)
 
 
 def _finite(values: Values) -> Values:

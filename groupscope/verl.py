@@ -1,7 +1,7 @@
 """verl's trainers: a subclass of one that tells of every step's groups, from verl's driver, where its batches are whole."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -76,8 +76,10 @@ class Teller:
         except Exception:  # the boundary between a record and the training that it must not end
             log.exception("this run is not recorded; the training goes on")
 
-    def step(self, trainer: Any, samples: Any, metrics: Mapping[str, Any]) -> None:
-        """A step is over; `samples` makes its samples."""
+    def step(
+        self, trainer: Any, samples: Callable[[], Iterator[Sample]], metrics: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """A step is over; `samples` and `metrics` make what it has."""
         if self.recording is None or self._groups is None:
             return
         step = trainer.global_steps - 1  # verl's first step is 1
@@ -85,15 +87,22 @@ class Teller:
             self.recording.log_groups(self._groups.of(samples()), step)
         except Exception:  # as above
             log.exception("the groups of a step are not recorded; the training goes on")
-        self.recording.log_metrics(
-            {name: value for name, value in metrics.items() if not name.startswith("val-")}, step
-        )
+        try:
+            known = {name: value for name, value in metrics().items() if not name.startswith("val-")}
+            self.recording.log_metrics(known, step)
+        except Exception:  # as above
+            log.exception("the metrics of a step are not recorded; the training goes on")
         self.recording.end_step()
 
     def evaluated(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
         """A validation is over."""
-        if self.recording is not None:
-            self.recording.log_metrics({f"eval/{name}": value for name, value in metrics.items()}, trainer.global_steps)
+        if self.recording is None:
+            return
+        try:
+            known = {f"eval/{name}": value for name, value in metrics.items()}
+            self.recording.log_metrics(known, trainer.global_steps)
+        except Exception:  # as above
+            log.exception("the metrics of an evaluation are not recorded; the training goes on")
 
     def end(self, error: BaseException | None) -> None:
         """The training is over."""
@@ -126,7 +135,7 @@ def _v1(base: Any, options: Mapping[str, Any]) -> Any:
         def _compute_metrics(self, batch: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
             """The last that happens before the batch is cleared, with all metrics of its step."""
             super()._compute_metrics(batch, metrics, *args, **kwargs)
-            self._teller.step(self, lambda: _samples_of_queue(batch), metrics)
+            self._teller.step(self, lambda: _samples_of_queue(batch), lambda: metrics)
 
     return RecordedTrainer
 
@@ -158,11 +167,8 @@ def _legacy(base: Any, options: Mapping[str, Any]) -> Any:
 
         def _update_actor(self, batch: Any) -> Any:
             """The batch is whole here, whether or not it is written to a folder."""
-            from verl.utils.metric import reduce_metrics
-
             output = super()._update_actor(batch)
-            metrics = reduce_metrics(dict(output.meta_info["metrics"]))
-            self._teller.step(self, lambda: _samples_of_proto(batch), metrics)
+            self._teller.step(self, lambda: _samples_of_proto(batch), lambda: _metrics_of_proto(output))
             return output
 
     return RecordedTrainer
@@ -209,6 +215,12 @@ def _samples_of_proto(batch: Any) -> Iterator[Sample]:
             reward=float(tensors["token_level_scores"][row].sum()) if "token_level_scores" in tensors else None,
             answer=_answer(truths[row]),
         )
+
+
+def _metrics_of_proto(output: Any) -> Mapping[str, Any]:
+    from verl.utils.metric import reduce_metrics
+
+    return dict(reduce_metrics(dict(output.meta_info["metrics"])))
 
 
 def _answer(truth: Any) -> str | None:

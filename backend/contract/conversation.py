@@ -51,10 +51,19 @@ def without_middle(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:half]}…{text[len(text) - half :]}"
 
 
+_LEAST = 3  # characters of a turn that is kept, which are one of either end
+
+
 def shortened(text: str, turns: Sequence[Turn], most: int) -> tuple[str, list[Turn]]:
-    """A text of at most `most` characters, and its turns: of a longer one the ends are kept, or those of each turn."""
+    """A text of at most `most` characters, at least 1, and its turns: of a longer one the ends are kept, or those of each turn.
+
+    Where nothing would be left of each turn, the first and the last ones are kept.
+    """
     if len(text) <= most or not turns:
         return without_middle(text, most), list(turns)
-    each = max(1, most // len(turns) - len(BETWEEN))
-    kept = [(turn, without_middle(part, each)) for turn, part in stretches(text, turns)]
+    there = list(stretches(text, turns))
+    if (count := max(1, (most + len(BETWEEN)) // (_LEAST + len(BETWEEN)))) < len(there):
+        there = there[: count - count // 2] + there[len(there) - count // 2 :]
+    each = (most + len(BETWEEN)) // len(there) - len(BETWEEN)
+    kept = [(turn, without_middle(part, each)) for turn, part in there]
     return joined(part for _, part in kept), [turn.model_copy(update={"length": len(part)}) for turn, part in kept]

@@ -37,7 +37,7 @@ class RecordedReward(Frozen):
 
     kind: Literal["recorded"] = "recorded"
     name: ShortText
-    weight: float | None = 1.0
+    weight: float | None = None
 
 
 class RecordedRewards(Frozen):

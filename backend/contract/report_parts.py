@@ -14,7 +14,7 @@ def in_parts(report: Report, room: int = ROOM) -> Iterator[Report]:
     """The reports to send instead, numbered from its number on; usually itself alone.
 
     Of a step whose groups need several, the token traces are left out, since they belong to all its groups at once; of a group
-    that is too large for one, the middles of texts. Both are said in the run's log.
+    that is too large for one, the middles of texts and of long conversations. Both are said in the run's log.
     """
     sizes = [_size(group) for group in report.groups]
     logs = list(report.logs)

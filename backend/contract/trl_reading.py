@@ -94,8 +94,7 @@ class _Reading:
 
     def read(self) -> None:
         for name, ours, default in SHARED:
-            if name not in self.computed:
-                self.put(ours, self.of(name, default))
+            self.put(ours, self.of(name, default), name)
         self.updates = max(1, int(number_at(self.config, "algorithm.updates_per_batch", 1)))
         self.group()
         self.schedule()
@@ -112,8 +111,10 @@ class _Reading:
             return default
         return _number(value) if isinstance(default, float) else value
 
-    def put(self, path: str, value: Json) -> None:
-        self.config = cast("dict[str, Json]", put(self.config, path, value))
+    def put(self, path: str, value: Json, *of: str) -> None:
+        """Unless one of the settings is computed that it is made of."""
+        if not set(of) & set(self.computed):
+            self.config = cast("dict[str, Json]", put(self.config, path, value))
 
     def say(self, text: str) -> None:
         self.remarks.append(text)
@@ -152,8 +153,8 @@ class _Reading:
         kinds: dict[str, Json] = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}  # fmt: skip
         kind = str(self.of("lr_scheduler_type", "linear"))
         if kind in kinds:
-            self.put("optimizer.schedule", kinds[kind])
-        elif "lr_scheduler_type" not in self.computed:
+            self.put("optimizer.schedule", kinds[kind], "lr_scheduler_type")
+        else:
             self.say(
                 f"`lr_scheduler_type` {kind!r} has no counterpart: the schedules here are constant, linear and cosine"
             )
@@ -161,9 +162,10 @@ class _Reading:
         share = warmup if isinstance(warmup, float) and 0 < warmup < 1 else share
         total = self.of("max_steps", -1)
         if isinstance(share, float) and 0 < share < 1 and isinstance(total, int):
-            self.put("optimizer.warmup_steps", max(0, round(share * total / self.updates)))
-        elif "warmup_steps" not in self.computed:
-            self.put("optimizer.warmup_steps", 0)
+            warm = max(0, round(share * total / self.updates))
+            self.put("optimizer.warmup_steps", warm, "warmup_steps", "warmup_ratio", "max_steps")
+        else:
+            self.put("optimizer.warmup_steps", 0, "warmup_steps", "warmup_ratio")
             self.steps("warmup_steps", "optimizer.warmup_steps")
 
     def algorithm(self) -> None:
@@ -173,26 +175,28 @@ class _Reading:
         self.used |= {"scale_rewards", "multi_objective_aggregation"}
         if surrogate is None:
             self.say(f"`loss_type` {loss!r} has no counterpart: set algorithm.surrogate and algorithm.aggregation here")
-        elif "loss_type" not in self.computed:
-            self.put("algorithm.surrogate", _filled(surrogate))
-            self.put("algorithm.aggregation", LOSSES[loss][1])
+        else:
+            self.put("algorithm.surrogate", self.with_computed(_filled(surrogate)), "loss_type")
+            self.put("algorithm.aggregation", LOSSES[loss][1], "loss_type")
         if loss == "bnpo":
             self.say("`loss_type` 'bnpo' counts the tokens of one device's rows; read as token_mean, which counts all")
         if advantage is None:
             self.say(
                 f"`scale_rewards` {self.theirs['scale_rewards']!r} has no counterpart: set algorithm.advantage here"
             )
-        elif "scale_rewards" not in self.computed:
-            self.put("algorithm.advantage", advantage)
+        else:
+            self.put("algorithm.advantage", advantage, "scale_rewards", "multi_objective_aggregation")
         level = self.of("importance_sampling_level", "token")
         if loss == "vespo":
             self.put("algorithm.ratio", "sequence_product")
-        elif "importance_sampling_level" not in self.computed:
-            self.put("algorithm.ratio", "sequence_mean" if level == "sequence" else "token")
+        else:
+            self.put(
+                "algorithm.ratio", "sequence_mean" if level == "sequence" else "token", "importance_sampling_level"
+            )
         self.put("algorithm.kl.estimator", "k3")
         self.put("algorithm.kl.placement", "loss")
         synced = self.of("sync_ref_model", False) is True
-        self.put("algorithm.kl.reference", "synced" if synced else "initial")
+        self.put("algorithm.kl.reference", "synced" if synced else "initial", "sync_ref_model")
         mixed = self.of("ref_model_mixup_alpha", 0.6)
         if synced:
             self.steps("ref_model_sync_steps", "algorithm.kl.sync_every")
@@ -204,10 +208,20 @@ class _Reading:
         if self.of("use_bias_correction_kl", True) is not False and beta:
             self.say("`use_bias_correction_kl` has no counterpart: the KL term here is not multiplied by the ratio")
         masks = self.of("mask_truncated_completions", False) is True
-        self.put("algorithm.truncated_completions", "mask" if masks else "keep")
-        vllm = self.of("use_vllm", False) is True
-        batched = self.of("use_transformers_continuous_batching", False) is True
-        self.put("sampling.engine", "vllm" if vllm else "transformers" if batched else "native")
+        self.put("algorithm.truncated_completions", "mask" if masks else "keep", "mask_truncated_completions")
+        engines = ("use_vllm", "use_transformers_continuous_batching")
+        vllm, batched = (self.of(name, False) is True for name in engines)
+        self.put("sampling.engine", "vllm" if vllm else "transformers" if batched else "native", *engines)
+
+    def with_computed(self, surrogate: dict[str, Json]) -> dict[str, Json]:
+        """A loss; of its parameters those that are computed are the base's, if that has the same loss."""
+        base, names = get(self.config, "algorithm.surrogate"), PARAMETERS.get(str(surrogate["kind"]), {})
+        if not isinstance(base, dict) or base.get("kind") != surrogate["kind"]:
+            return surrogate
+        computed = set(self.computed)
+        if "epsilon" in computed and self.of("epsilon_high") is None:
+            computed.add("epsilon_high")  # which is epsilon by default
+        return surrogate | {ours: base[ours] for ours, name in names.items() if name in computed and ours in base}
 
     def budget(self) -> None:
         if self.of("max_steps", -1) == -1 and "max_steps" not in self.computed:
@@ -221,17 +235,17 @@ class _Reading:
         ):
             match self.of(strategy, default):
                 case "steps":
-                    self.put(path, 500 if name == "save_steps" else number_at(self.config, path, 0))
+                    if name == "save_steps":
+                        self.put(path, 500, strategy, name)
                     self.steps(name, path)
                 case "no":
-                    self.put(path, 0)
+                    self.put(path, 0, strategy)
                 case other:
-                    if strategy not in self.computed:
-                        self.say(f"`{strategy}` {other!r} has no counterpart: set {path} here, in steps")
+                    self.say(f"`{strategy}` {other!r} has no counterpart: set {path} here, in steps")
         samples = self.of("num_generations_eval")
         if samples is not None and get(self.config, "budget.eval_every"):
             self.put("budget.eval_samples", samples)
-        self.put("budget.keep.last", self.of("save_total_limit", 0))
+        self.put("budget.keep.last", self.of("save_total_limit", 0), "save_total_limit")
 
     def model(self) -> None:
         if isinstance(name := self.of("model_name_or_path"), str):
@@ -239,12 +253,14 @@ class _Reading:
         if isinstance(name := self.of("dataset_name"), str):
             self.put("task", {"kind": "dataset", "source": f"hub:{name}", "subset": self.of("dataset_config"), "split": self.of("dataset_train_split", "train")})  # fmt: skip
             self.say(f"the data set is {name}: say in the form which of its columns hold the prompt and the answer")
-        lora: Json = None
+        base, lora = get(self.config, "model.lora"), None
         rank, alpha, modules = self.of("lora_r", 16), self.of("lora_alpha", 32), self.of("lora_target_modules")
         if self.of("use_peft", False) is True:
             lora = {"rank": rank, "alpha": alpha, "target_modules": modules or "all-linear"}
-        if "use_peft" not in self.computed:
-            self.put("model.lora", lora)
+            if isinstance(base, dict):
+                computed = ("rank", "lora_r"), ("alpha", "lora_alpha"), ("target_modules", "lora_target_modules")
+                lora |= {ours: base[ours] for ours, name in computed if name in self.computed and ours in base}
+        self.put("model.lora", lora, "use_peft")
         weights, functions = self.of("reward_weights"), reward_functions(self.config)
         if not isinstance(weights, list) or "reward_weights" in self.computed:
             return

@@ -99,7 +99,7 @@ def _found(tree: ast.Module) -> _Script:
         for one in ast.walk(tree)
         if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
     ]
-    times = Counter(name for name, _ in assigned)
+    times = Counter(chain.from_iterable(map(_bound, ast.walk(tree))))
     for name, value in assigned:
         if times[name] == 1:
             try:
@@ -129,6 +129,23 @@ def _found(tree: ast.Module) -> _Script:
                     "the folder of rewards"
                 )
     return script
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that this node gives a value, or takes it from."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.alias(name=name, asname=other):
+            yield other or name.partition(".")[0]
+        case _:
+            return
 
 
 def _take(

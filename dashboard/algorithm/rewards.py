@@ -28,20 +28,24 @@ class Term:
 
     score: RewardScore
     closed_by: str | None = None
+    is_total: bool = False  # the only component, whose raw value is the reward: no weight need be known
 
     @property
     def value(self) -> float | None:
         """What it adds to the total; None if nothing could score it, or its weight is not known."""
         if self.closed_by is not None:
             return 0.0
-        return None if self.score.raw is None or self.score.weight is None else self.score.raw * self.score.weight
+        if self.score.raw is None or self.score.weight is None:
+            return self.score.raw if self.is_total else None
+        return self.score.raw * self.score.weight
 
 
 def terms(completion: AnyCompletion, config: Mapping[str, Json]) -> list[Term]:
     """The completion's reward components, in their order, with the gates of the stored configuration."""
     gates = part(_GATES, config, "rewards.gates", [])
     closed = closed_gates({score.name: score.raw for score in completion.rewards}, gates)
-    return [Term(score, closed.get(score.name)) for score in completion.rewards]
+    is_total = [score.raw for score in completion.rewards] == [completion.reward]
+    return [Term(score, closed.get(score.name), is_total) for score in completion.rewards]
 
 
 def spell_term(term: Term, *, digits: int = DIGITS) -> str:
@@ -50,7 +54,7 @@ def spell_term(term: Term, *, digits: int = DIGITS) -> str:
         return "not scored"
     raw = "not scored" if term.score.raw is None else exact(term.score.raw, digits=digits)
     if term.score.weight is None:
-        return f"{raw}, weight not recorded"
+        return raw if term.is_total else f"{raw}, weight not recorded"
     product = f"{raw} × {exact(term.score.weight, digits=digits)}"
     return f"{product} → 0 ({term.closed_by} too low)" if term.closed_by else product
 

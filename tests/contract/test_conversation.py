@@ -34,6 +34,19 @@ def test_what_is_too_long_keeps_both_ends_of_each_turn(words: list[str], most: i
         assert word.endswith(ends)
 
 
+@given(st.integers(1, 100), st.integers(1, 100))
+def test_of_more_turns_than_there_is_room_for_the_first_and_the_last_are_kept(count: int, most: int) -> None:
+    words = [f"{one:04}" for one in range(count)]
+    text, kept = shortened(joined(words), turns(words), most)
+    assert len(text) <= most
+    assert length_of(kept) == len(text)
+    if len(kept) < count:
+        assert 4 * len(kept) <= most + 1 or len(kept) == 1
+    if most >= 7 and count > 1:
+        parts = [part for _, part in stretches(text, kept)]
+        assert (parts[0][0], parts[-1][-1]) == ("0", words[-1][-1])
+
+
 def test_turns_that_are_not_the_text_are_refused() -> None:
     said = {"index": 0, "token_count": 1, "finish_reason": "stop"}
     assert CompletionData(**said, text="a\nb", turns=turns(["a", "b"])).turns

@@ -186,6 +186,101 @@ trainer = GRPOTrainer(model="Qwen/Qwen2.5-0.5B", reward_funcs=accuracy_reward, a
         assert name in rest
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        "RATE *= 10",
+        "RATE: float = 1e-3",
+        "RATE, other = 1e-3, 2",
+        "for RATE in (1e-3, 1e-4): pass",
+        "(RATE := 1e-3)",
+        "with open('f') as RATE: pass",
+        "from settings import rate as RATE",
+        "import RATE.of_mine",
+        "try: pass\nexcept OSError as RATE: pass",
+        "del RATE",
+        "def RATE(): pass",
+        "match x:\n    case [*RATE]: pass",
+        "match x:\n    case {**RATE}: pass",
+    ],
+)
+def test_a_name_that_gets_another_value_is_not_read(again: str) -> None:
+    config, remarks = read_trl(script_with("learning_rate=RATE", f"RATE = 1e-6\n{again}"), DEFAULT)
+    assert get(config, "optimizer.learning_rate") == get(DEFAULT, "optimizer.learning_rate")
+    assert any(one.startswith("`learning_rate` is computed") for one in remarks)
+
+
+def test_an_argument_is_not_the_global_of_its_name() -> None:
+    text = "beta = 0.5\ndef main(beta):\n    return GRPOConfig(beta=beta, max_steps=3)\nmain(0.1)\n"
+    config, remarks = read_trl(text, DEFAULT)
+    assert get(config, "algorithm.kl.beta") == get(DEFAULT, "algorithm.kl.beta")
+    assert "`beta` is computed in line 3: set it here" in remarks
+
+
+ON_THE_BASE: dict[str, Json] = {
+    "optimizer.schedule": "cosine",
+    "optimizer.warmup_steps": 7,
+    "algorithm.surrogate": {"kind": "clip", "epsilon_low": 0.1, "epsilon_high": 0.3, "delta": 4.0},
+    "algorithm.aggregation": "constant",
+    "algorithm.advantage": {"kind": "group_center"},
+    "algorithm.ratio": "sequence_mean",
+    "algorithm.kl.reference": "synced",
+    "algorithm.kl.sync_every": 9,
+    "algorithm.truncated_completions": "mask",
+    "algorithm.updates_per_batch": 2,
+    "sampling.engine": "vllm",
+    "sampling.prompts_per_step": 3,
+    "budget.steps": 11,
+    "budget.eval_every": 7,
+    "budget.checkpoint_every": 5,
+    "budget.keep.last": 9,
+    "budget.eval_samples": 6,
+    "model.lora": {"rank": 3, "alpha": 5, "target_modules": ["q_proj"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "paths"),
+    [
+        ("eval_strategy", ["budget.eval_every"]),
+        ("eval_strategy='steps', eval_steps", ["budget.eval_every"]),
+        ("save_strategy", ["budget.checkpoint_every"]),
+        ("save_steps", ["budget.checkpoint_every"]),
+        ("save_total_limit", ["budget.keep.last"]),
+        ("mask_truncated_completions", ["algorithm.truncated_completions"]),
+        ("use_vllm", ["sampling.engine"]),
+        ("use_transformers_continuous_batching", ["sampling.engine"]),
+        ("sync_ref_model", ["algorithm.kl.reference", "algorithm.kl.sync_every"]),
+        ("sync_ref_model=True, ref_model_sync_steps", ["algorithm.kl.reference", "algorithm.kl.sync_every"]),
+        ("lr_scheduler_type", ["optimizer.schedule"]),
+        ("warmup_steps", ["optimizer.warmup_steps"]),
+        ("warmup_ratio", ["optimizer.warmup_steps"]),
+        ("warmup_ratio=0.1, max_steps", ["optimizer.warmup_steps", "budget.steps"]),
+        ("num_iterations", ["algorithm.updates_per_batch"]),
+        ("loss_type", ["algorithm.surrogate", "algorithm.aggregation"]),
+        ("epsilon", ["algorithm.surrogate.epsilon_low", "algorithm.surrogate.epsilon_high"]),
+        ("epsilon_high", ["algorithm.surrogate.epsilon_high"]),
+        ("delta", ["algorithm.surrogate.delta"]),
+        ("scale_rewards", ["algorithm.advantage"]),
+        ("multi_objective_aggregation", ["algorithm.advantage"]),
+        ("importance_sampling_level", ["algorithm.ratio"]),
+        ("num_generations", ["sampling.group_size", "sampling.prompts_per_step"]),
+        ("eval_strategy='steps', num_generations_eval", ["budget.eval_samples"]),
+        ("use_peft", ["model.lora"]),
+        ("use_peft=True, lora_r", ["model.lora.rank"]),
+        ("use_peft=True, lora_target_modules", ["model.lora.target_modules"]),
+    ],
+)
+def test_what_is_computed_stays_as_it_was_in_the_form(settings: str, paths: list[str]) -> None:
+    base: Json = DEFAULT
+    for path, value in ON_THE_BASE.items():
+        base = put(base, path, value)
+    assert isinstance(base, dict)
+    config, remarks = read_trl(f"args = GRPOConfig({settings}=of_mine())\n", base)
+    assert {path: get(config, path) for path in paths} == {path: get(base, path) for path in paths}
+    assert f"`{settings.split()[-1]}` is computed in line 1: set it here" in remarks
+
+
 @pytest.mark.slow  # importing TRL takes seconds
 def test_trls_own_dump_reads_without_a_word_about_what_is_off(tmp_path: Any) -> None:
     from trl import GRPOConfig

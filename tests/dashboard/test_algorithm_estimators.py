@@ -298,6 +298,14 @@ def test_equal_rewards_that_a_kl_penalty_tells_apart_are_said_to_teach_the_kl_al
     assert "all rewards are equal" not in spell_advantage(near, penalised, stored_estimator(config))
 
 
+def test_the_only_reward_needs_no_weight_where_its_raw_value_is_the_total() -> None:
+    right, short = (RewardScore(name=name, raw=1.0, weight=None) for name in ("right", "short"))
+    [term] = terms(completion(0, 1.0, 0.5, right), {})
+    assert (term.value, spell_term(term)) == (1.0, "1")
+    for one in (completion(0, 2.0, 0.5, right), completion(0, 1.0, 0.5, right, short)):
+        assert {(term.value, spell_term(term)) for term in terms(one, {})} == {(None, "1, weight not recorded")}
+
+
 def test_a_reward_whose_weight_nobody_recorded_has_no_total_and_is_not_called_unscored() -> None:
     one = completion(0, None, 0.5, RewardScore(name="right", raw=1.0, weight=None))
     [term] = terms(one, {})

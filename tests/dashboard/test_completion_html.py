@@ -213,3 +213,13 @@ def test_a_card_without_weights_shows_the_advantage_and_says_that_the_reward_is_
     assert "1, weight not recorded" in words
     assert "length not recorded" in shown(card_html(one.model_copy(update={"token_count": 0}), look, TextLook()))
     assert "unscored" not in words
+
+
+def test_a_card_shows_the_total_of_rewards_whose_weights_nobody_recorded() -> None:
+    group = with_text("text")
+    right, short = (RewardScore(name=name, raw=0.75, weight=None) for name in ("right", "short"))
+    for rewards, said in (([right], "right0.750.75total0.75"), ([right, short], "0.75, weight not recorded–total0.75")):
+        one = group.completions[0].model_copy(update={"rewards": rewards, "reward": 0.75, "advantage": 0.5})
+        words = shown(card_html(one, look_at(group.model_copy(update={"completions": [one]}), CONFIG), TextLook()))
+        assert "reward 0.75" in words
+        assert said in words

@@ -261,6 +261,9 @@ NO_TOKENS = {
     "fewer values than tokens": Tokens([1, 2], logprob=[-1.0]),
     "fewer texts than tokens": Tokens([1, 2], [b"a"]),
     "an id that no tokenizer has": Tokens([2**40]),
+    "texts that are not bytes": Tokens([1], ["a"]),  # type: ignore[list-item]
+    "flags that are none": Tokens([1], trained=["yes"]),  # type: ignore[list-item]
+    "values that are none": Tokens([1], logprob=[{}]),  # type: ignore[list-item]
 }
 
 
@@ -287,6 +290,22 @@ def test_what_cannot_be_recorded_is_said_and_takes_nothing_else_along(
     assert [one.reward for one in found[-1].completions] == [1.0, None]
 
 
+def test_a_step_whose_token_values_make_no_file_is_recorded_without_them(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("groupscope.recording.trace_of", broken)
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        steps(one, 0, 1)
+    run = recorded(backend)
+    assert rewards_of(backend, run.id) == ([0], [1.0])
+    assert len(backend.client.groups(run.id).items) == 1
+    [line] = backend.client.logs(run.id).items
+    assert line.message == "step 0: token values are left out: too large"
+
+
 def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,17 +325,30 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
 
 
+def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
+    two = Completion("a", reward=1.0, rewards={"right": 0.5, "length": 7.0})
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        one.log_groups([Group("p", [two, Completion("b", rewards={"length": 7.0})])])
+    [item] = backend.client.groups(recorded(backend).id).items
+    first, second = backend.client.group(item.id).completions
+    assert [(score.name, score.weight) for score in first.rewards] == [("right", 2.0), ("length", None)]
+    assert (first.reward, first.unweighed, second.reward, second.unweighed) == (1.0, False, None, True)
+
+
 def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
     import numpy as np
     import torch
 
-    tokens = Tokens(torch.tensor([1, 2]), [b"a", b"b"], logprob=np.array([-0.5, float("nan")]))
+    tokens = Tokens(
+        torch.tensor([1, 2]), [b"a", b"b"], trained=torch.tensor([1, 0]), logprob=np.array([-0.5, float("nan")])
+    )
     with groupscope.start_run("mine", backend=backend.url, home=home) as one:
         one.log_groups([Group("p", [Completion("ab", reward=torch.tensor(1.5), tokens=tokens)])])  # type: ignore[arg-type]
     [item] = backend.client.groups(recorded(backend).id).items
     [completion] = backend.client.group(item.id).completions
     assert (item.reward_mean, item.reward_std) == (1.5, None)
-    assert (completion.reward, backend.client.tokens(completion.id).logprob) == (1.5, [-0.5, None])
+    trace = backend.client.tokens(completion.id)
+    assert (completion.reward, trace.logprob, trace.trained) == (1.5, [-0.5, None], [True, False])
 
 
 def test_one_recording_that_cannot_be_sent_keeps_no_other_back(

@@ -10,6 +10,7 @@ from acting import GRPO, Actor, completion, group
 from pydantic import BaseModel
 from serving import Backend
 
+from backend.contract.conversation import Turn
 from backend.contract.groups import GroupReport, RewardScore
 from backend.contract.protocol import REPORT_BYTES, LogLine, Report, TraceFile
 from backend.contract.report_parts import in_parts
@@ -81,6 +82,15 @@ def test_of_a_group_that_is_too_large_alone_the_ends_of_texts_are_kept_and_the_l
     assert [one.message for one in parts[-1].logs] == [
         "step 3: too large for one report; only the ends of the texts are kept of group 1"
     ]
+
+
+def test_of_a_conversation_of_very_many_turns_as_many_are_kept_as_fit() -> None:
+    talks = large(0, *["\n".join(["a"] * 4000)] * 2)
+    turns = [Turn(role="assistant", length=1)] * 4000
+    members = [one.model_copy(update={"turns": turns}) for one in talks.completions]
+    [part] = in_parts(step(talks.model_copy(update={"completions": members})), room=20_000)
+    assert size(part) < 20_500
+    Report.model_validate_json(part.model_dump_json())  # the turns are those of the text
 
 
 def reporting(
