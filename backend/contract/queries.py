@@ -160,7 +160,7 @@ class CommonPromptQuery(Frozen):
 
     runs: ManyRunIds
     search: Search | None = None
-    limit: Annotated[int, Field(ge=1, le=100)] = 30
+    limit: Annotated[int, Field(ge=1, le=200)] = 30
 
 
 class CompletionQuery(PageQuery):

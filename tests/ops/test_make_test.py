@@ -69,7 +69,7 @@ def test_continuous_integration_runs_no_test_twice() -> None:
 def test_what_make_test_leaves_out_has_a_target_of_its_own() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     left_out = re.findall(r"not (\w+)", project["tool"]["pytest"]["ini_options"]["addopts"])
-    assert left_out == ["long", "trials", "vllm", "containers", "ray", "slurm", "deploy"]
+    assert left_out == ["long", "trials", "vllm", "containers", "ray", "slurm", "deploy", "trainers"]
     run = re.findall(r"-m pytest .*-m (\w+)", (ROOT / "Makefile").read_text())
     assert sorted(run) == sorted(left_out)
 
