@@ -9,6 +9,7 @@ import fcntl
 import math
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -319,7 +320,7 @@ class Import:
                 on_progress(newest.step)
                 newest = None
             newest = newest or _Gathered(piece.step)
-            newest.add(piece, self._sent_groups if piece.step == self._next else 0)
+            newest.add(piece, self._sent_of(piece.step))
             if newest.size > PIECE:
                 self._send_part(newest)
         if newest is None:
@@ -406,6 +407,12 @@ class Import:
         if self._completed != gathered.mark:
             raise _Outdated(gathered.step)
         return True
+
+    def _sent_of(self, step: int) -> int:
+        """How many of the step's groups need not be kept. Of a completed step none need: if others came, it is read again."""
+        if self._completed[:1] == (step,):
+            return sys.maxsize
+        return self._sent_groups if step == self._next else 0
 
     def _parts_of(self, gathered: _Gathered) -> int:
         return self._sent_parts if gathered.step == self._next else 0
