@@ -113,7 +113,6 @@ class _Gathered:
     size: int = 0  # characters of these
     metrics: dict[str, float | None] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # groups that no report can have, and why
     seconds: float | None = None
     open: bool = False
     totals: list[list[float]] = field(default_factory=list)  # of each group that was trained on, those that it has
@@ -186,6 +185,7 @@ class Import:
         self._attempt = 0
         self._next = 0  # the first step that is not known to be whole
         self._sent_groups = self._sent_parts = 0  # of this step
+        self._left_out: list[str] = []  # groups and token values of this step that no report can have, and why
         self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
         self._evaluated = (-1, 0)  # the step whose evaluation was sent, and with how many metrics
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
@@ -235,7 +235,7 @@ class Import:
         self._record(self._attempt + 1)
         self._ask(self._client.start, self.tally.run_id, self._start(step))
         self._next, self._completed, self._evaluated = step, (), (-1, 0)
-        self._sent_groups = self._sent_parts = 0
+        self._sent_groups, self._sent_parts, self._left_out = 0, 0, []
         self._measured.clear()
 
     def _record(self, attempt: int) -> None:
@@ -345,16 +345,17 @@ class Import:
         of_training = gathered.of_rewards() | in_our_names(of_training) | of_training  # the trainer's own word counts
         groups, trace = self._reports(gathered)
         report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
-        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
+        wrong = [*gathered.unreadable, *self._left_out]
+        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered.step, wrong)})
         if not groups and not of_training:
             report = report.model_copy(update={"step": None})
         if groups or of_training or report.logs:
             for part in in_parts(report):
                 self._send(part)
-        if wrong := [*gathered.unreadable, *gathered.left_out]:
+        if wrong:
             self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
-        self._sent_groups = self._sent_parts = 0
+        self._sent_groups, self._sent_parts, self._left_out = 0, 0, []
 
     def _send_evaluation(self, gathered: _Gathered) -> None:
         """Send the metrics of the evaluation before the step, which completes nothing."""
@@ -369,11 +370,12 @@ class Import:
             return
         groups, trace = self._reports(gathered)
         if trace is not None:
-            gathered.left_out.append(
+            self._left_out.append(
                 f"step {gathered.step} is too large for one report: token values of {len(groups)} groups"
             )
         parts = self._parts_of(gathered)
         for report in in_parts(self._report(gathered, 1 + parts, groups=groups)) if groups else ():
+            self._left_out += [line.message for line in report.logs]
             self._send(report.model_copy(update={"part": True, "logs": []}))
             parts += 1
         self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
@@ -427,11 +429,11 @@ class Import:
                 groups.append(group_report(index, group, checked, self._weights))
                 tokens[index] = checked
             except (ValueError, TypeError, AttributeError) as error:
-                gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
+                self._left_out.append(f"group {index} of step {gathered.step}: {error}")
         try:
             return groups, trace_of(tokens)
         except p.TraceTooLarge as error:
-            gathered.left_out.append(f"step {gathered.step}: {error}")
+            self._left_out.append(f"step {gathered.step}: {error}")
             return groups, None
 
     def _report(self, gathered: _Gathered, place: int, **what: Any) -> p.Report:
@@ -481,12 +483,11 @@ def _config(path: Path, about: About) -> RecordedConfig:
         raise Unreadable(f"{path} describes a run that cannot be recorded: {why}") from None
 
 
-def _lines(gathered: _Gathered) -> list[p.LogLine]:
-    """What the run's log says of the lines that cannot be read."""
-    lines = [*gathered.unreadable, *gathered.left_out]
+def _lines(step: int, lines: Sequence[str]) -> list[p.LogLine]:
+    """What the run's log says of what a step lacks."""
     said = [f"left out: {line}" for line in lines[:SHOWN_LINES]]
     if len(lines) > SHOWN_LINES:
-        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {gathered.step}")
+        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {step}")
     return [p.LogLine(level="warning", message=line) for line in said]
 
 

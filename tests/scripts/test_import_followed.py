@@ -64,3 +64,18 @@ def test_a_step_in_pieces_is_sent_once_however_often_it_is_looked_at(backend: Ba
         run.advance(final=False)
         assert backend.client.run(run.tally.run_id).attempt == 2
         assert sum(sum(one.states.values()) for one in backend.client.steps(run.tally.run_id)) == 13
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_token_values_that_have_no_room_are_missed_in_the_log_also_if_the_step_ends_later(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupscope.files.importer.SETTLED", 1e9)
+    path = written(tmp_path / "run.jsonl", [group(0, place, {"ids": [1, 2]}) for place in range(12)])
+    with begun(backend, path) as run:
+        run.advance(final=False)
+        with path.open("a") as file:
+            file.write(json.dumps({"step": 1, "metrics": {"loss": 0.5}}) + "\n")
+        run.advance(final=False)
+        said = [line.message for line in backend.client.logs(run.tally.run_id).items]
+    assert any("step 0 is too large for one report: token values of 2 groups" in line for line in said), said
