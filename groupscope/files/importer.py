@@ -59,11 +59,42 @@ class Tally:
     """What an import brought that was not recorded before, and the lines that it could not read."""
 
     run_id: int = 0
-    steps: int = 0
-    groups: int = 0
-    completions: int = 0
+    brought: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """By step: whether it is whole, how many groups, and how many completions."""
     unreadable: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     """By step how many lines, and the first of them."""
+
+    @property
+    def steps(self) -> int:
+        """Those that are whole."""
+        return self._sum(0)
+
+    @property
+    def groups(self) -> int:
+        """Of all steps."""
+        return self._sum(1)
+
+    @property
+    def completions(self) -> int:
+        """Of all steps."""
+        return self._sum(2)
+
+    def _sum(self, place: int) -> int:
+        return sum(one[place] for one in list(self.brought.values()))  # to which another thread adds
+
+    def add(self, step: int, report: p.Report) -> None:
+        """What a report brought of a step."""
+        steps, groups, completions = self.brought.get(step, (0, 0, 0))
+        self.brought[step] = (
+            steps + (report.trained_step is not None),
+            groups + len(report.groups),
+            completions + sum(len(one.completions) for one in report.groups),
+        )
+
+    def forget(self, first: int) -> None:
+        """The steps from this one on: they come again."""
+        self.brought = {step: one for step, one in self.brought.items() if step < first}
+        self.unreadable = {step: one for step, one in self.unreadable.items() if step < first}
 
     def told(self) -> str:
         """In a sentence, with the lines that could not be read."""
@@ -237,6 +268,7 @@ class Import:
         self._next, self._completed, self._evaluated = step, (), (-1, 0)
         self._sent_groups, self._sent_parts, self._left_out = 0, 0, []
         self._measured.clear()
+        self.tally.forget(step)
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
@@ -455,9 +487,7 @@ class Import:
                 raise _Outdated(None if report.late else report.seq // REPORTS_A_STEP) from error
             raise
         if not answer.duplicate:
-            self.tally.steps += report.trained_step is not None
-            self.tally.groups += len(report.groups)
-            self.tally.completions += sum(len(one.completions) for one in report.groups)
+            self.tally.add(report.seq // REPORTS_A_STEP, report)
 
     def _drain(self, most: int) -> None:
         """Wait until at most this number of reports are on their way. Raises what went wrong with one."""

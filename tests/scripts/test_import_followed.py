@@ -64,6 +64,7 @@ def test_a_step_in_pieces_is_sent_once_however_often_it_is_looked_at(backend: Ba
         run.advance(final=False)
         assert backend.client.run(run.tally.run_id).attempt == 2
         assert sum(sum(one.states.values()) for one in backend.client.steps(run.tally.run_id)) == 13
+        assert run.tally.told() == f"run {run.tally.run_id}: 1 step, 13 groups, 26 completions"
 
 
 @pytest.mark.usefixtures("in_pieces")
