@@ -41,6 +41,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
+LAST_STEP = 2**40  # whose reports still have numbers of 63 bits
 PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
 SETTLED = 0.7  # seconds without a change, after which a step counts as whole
 SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
@@ -343,6 +344,8 @@ class Import:
         for late in self._late.values():
             self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
+            if not 0 <= piece.step <= LAST_STEP:
+                raise Unreadable(f"a step has the number {piece.step:,}, and 0 to {LAST_STEP:,} are expected")
             if piece.step < self._next:
                 self._late[piece.step] = piece
                 self._send_late(piece)
@@ -460,12 +463,12 @@ class Import:
                 checked = [None if one.tokens is None else one.tokens.checked() for one in group.completions]
                 groups.append(group_report(index, group, checked, self._weights))
                 tokens[index] = checked
-            except (ValueError, TypeError, AttributeError) as error:
+            except Exception as error:  # noqa: BLE001 — whatever a file says, its other groups are kept
                 self._left_out.append(f"group {index} of step {gathered.step}: {error}")
         try:
             return groups, trace_of(tokens)
-        except p.TraceTooLarge as error:
-            self._left_out.append(f"step {gathered.step}: {error}")
+        except Exception as error:  # noqa: BLE001 — the groups count without the values of their tokens
+            self._left_out.append(f"token values of step {gathered.step}: {error}")
             return groups, None
 
     def _report(self, gathered: _Gathered, place: int, **what: Any) -> p.Report:
@@ -511,6 +514,13 @@ def _config(path: Path, about: About) -> RecordedConfig:
             first = error.errors()[0]
             why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise Unreadable(f"{path} describes a run that cannot be recorded: {why}") from None
+
+
+def _why(error: Exception) -> str:
+    """In one sentence; of an error that nobody foresaw, its kind, too."""
+    if isinstance(error, Stopped | Unreadable | ApiError):
+        return str(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
 
 def _lines(step: int, lines: Sequence[str]) -> list[p.LogLine]:
@@ -595,14 +605,14 @@ class Imports:
             files = format_.open(path, self._options)
             run = Import(self._client, path, files, self._labels, self._say, self._patience, self._over)
             run.begin(self._from_step)
-        except (Unreadable, ApiError, Unreachable) as error:
+        except Exception as error:  # what is wrong with one run does not end the others
             if run is not None:
                 run.close()
             if isinstance(error, Unreachable) or (isinstance(error, ApiError) and may_pass(error)):
                 raise  # it is not this run's matter
             self._runs[path] = None
             self.failed = True
-            self._say(str(error))
+            self._say(str(error) if isinstance(error, Unreadable) else f"{path} cannot be imported: {_why(error)}")
             return None
         self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
         self._runs[path] = run
@@ -612,8 +622,10 @@ class Imports:
         try:
             run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
             run.beat()
-        except (Stopped, Unreadable, ApiError) as error:
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 — what is wrong with one run does not end the others
             self._runs[path] = None
             self.failed = self.failed or not isinstance(error, Stopped)
-            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {error}")
+            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {_why(error)}")
             run.close()

@@ -6,12 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from importing import FOREIGN, imported, imports
 from serving import Backend
 
 from groupscope.files.catalog import find
-from groupscope.files.format import Options
+from groupscope.files.format import About, Options, Step
 from groupscope.files.importer import Import, Labels
+from groupscope.files.own import OwnFormat
+from groupscope.recording import Completion, Group
+from groupscope.tokens import Tokens
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +85,66 @@ def test_token_values_that_have_no_room_are_missed_in_the_log_also_if_the_step_e
         run.advance(final=False)
         said = [line.message for line in backend.client.logs(run.tally.run_id).items]
     assert any("step 0 is too large for one report: token values of 2 groups" in line for line in said), said
+
+
+BROKEN = Exception("said in two\nlines")
+
+
+class Broken:
+    """A format whose reader has a mistake: in `open`, or in what it reads."""
+
+    name = "broken"
+    made_by = "a test"
+
+    def __init__(self, steps: Sequence[Step] | None) -> None:
+        self._steps = steps
+
+    def recognises(self, path: Path) -> bool:
+        return path.suffix == ".json"
+
+    def open(self, path: Path, options: Options) -> "Broken":
+        if self._steps is None:
+            raise BROKEN
+        self.about = About("a test", path.name)
+        return self
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        assert self._steps is not None
+        yield from self._steps
+        raise BROKEN
+
+
+GROUP = Group("p", [Completion("a", reward=1.0, tokens=Tokens([1])), Completion("b", reward=0.0)])
+UNFORESEEN: dict[str, tuple[Sequence[Step] | None, str]] = {
+    "in open": (None, "/1.json cannot be imported: Exception: said in two lines"),
+    "in a line": ([Step(0, [GROUP])], "is imported no further: Exception: said in two lines"),
+    "in a number": ([Step(2**41)], "is imported no further: a step has the number 2,199,023,255,552, and 0 to "),
+}
+
+
+@pytest.mark.parametrize("where", UNFORESEEN)
+def test_a_mistake_in_reading_a_run_is_said_in_a_sentence_and_the_others_are_imported(
+    backend: Backend, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, sentence = UNFORESEEN[where]
+    monkeypatch.setattr("groupscope.files.catalog.FORMATS", (Broken(steps), OwnFormat()))
+    (tmp_path / "1.json").touch()
+    written(tmp_path / "2.jsonl", [group(0, 0)])
+    said: list[str] = []
+    run = imports(backend.client, tmp_path, said)
+    run.once()
+    assert any(sentence in line.splitlines()[-1] for line in said), said
+    assert said[-1].endswith(": 1 step, 1 group, 2 completions")
+    assert run.failed
+
+
+def test_a_step_is_kept_whose_token_values_cannot_be_packed(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpacked(tokens: Any) -> Any:
+        raise pyarrow.ArrowInvalid("no such value")
+
+    monkeypatch.setattr("groupscope.files.importer.trace_of", unpacked)
+    run, said = imported(backend, FOREIGN / "openenv")
+    assert said[-1].splitlines() == [
+        f"run {run.id}: 0 steps, 3 groups, 12 completions; 1 line could not be read:",
+        "  token values of step 0: no such value",
+    ]
