@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -44,6 +44,7 @@ REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
 LAST_STEP = 2**40  # whose reports still have numbers of 63 bits
 PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
 SETTLED = 0.7  # seconds without a change, after which a step counts as whole
+OPEN = 5.0  # the same, for one of which more may come; twice as long each time that more did
 SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
 TICK = 0.3  # seconds between two looks at files that are followed
 LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
@@ -222,6 +223,7 @@ class Import:
         self._evaluated = (-1, 0)  # the step whose evaluation was sent, and with how many metrics
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
+        self._open_for = OPEN
         self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
         self._late: dict[int, Step] = {}  # what came of earlier steps
         self._heard = 0.0
@@ -362,13 +364,14 @@ class Import:
             return
         if newest.mark != self._seen:
             self._seen, self._still_since = newest.mark, time.monotonic()
-        settled = time.monotonic() - self._still_since >= SETTLED
-        if final or (settled and not newest.open):
+        still = time.monotonic() - self._still_since
+        has_tokens = any(one.tokens for _, group in newest.waiting for one in group.completions)
+        if final or (still >= SETTLED and not newest.open) or (has_tokens and still >= self._open_for):
             self._complete(newest)
-        elif settled and newest.mark != self._completed:
+        elif still >= SETTLED and newest.mark != self._completed:
             self._send_evaluation(newest)
-            if not any(one.tokens for _, group in newest.waiting for one in group.completions):
-                self._send_part(newest)  # token values belong to the whole step
+            if not has_tokens:  # their values belong to the whole step
+                self._send_part(newest)
         on_progress(newest.step)
 
     def _complete(self, gathered: _Gathered) -> None:
@@ -442,6 +445,7 @@ class Import:
         if self._completed[:1] != (gathered.step,):
             return False
         if self._completed != gathered.mark:
+            self._open_for *= 2
             raise _Outdated(gathered.step)
         return True
 
@@ -560,11 +564,7 @@ class Imports:
         for path, format_ in find(self._path, self._only):
             run = self._begun(path, format_)
             if run is not None:
-                with closing(run):
-                    self._advance(path, run, final=True)
-                    if self._runs[path] is not None:
-                        run.finish()
-                        self._say(run.tally.told())
+                self._advance(path, run, final=True)
         if not self._runs:
             raise nothing_at(self._path)
 
@@ -591,11 +591,9 @@ class Imports:
                 self._say(f"{error}; trying again")
                 time.sleep(LOOK_FOR_NEW)
             time.sleep(TICK)
-        for run in self._runs.values():
+        for path, run in self._runs.items():
             if run is not None:
-                with closing(run):
-                    run.finish()
-                    self._say(run.tally.told())
+                self._advance(path, run, final=True)
 
     def _begun(self, path: Path, format_: Format) -> Import | None:
         if path in self._runs:
@@ -619,9 +617,14 @@ class Imports:
         return run
 
     def _advance(self, path: Path, run: Import, *, final: bool) -> None:
+        """Send what is new of a run, and if this is `final`, end it."""
         try:
-            run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
-            run.beat()
+            with closing(run) if final else nullcontext():
+                run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
+                run.beat()
+                if final:
+                    run.finish()
+                    self._say(run.tally.told())
         except Unreachable:
             raise
         except Exception as error:  # noqa: BLE001 — what is wrong with one run does not end the others

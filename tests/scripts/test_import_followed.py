@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from importing import FOREIGN, imported, imports
+from importing import FOREIGN, groups_of, imported, imports
 from serving import Backend
 
 from groupscope.files.catalog import find
@@ -148,3 +148,28 @@ def test_a_step_is_kept_whose_token_values_cannot_be_packed(backend: Backend, mo
         f"run {run.id}: 0 steps, 3 groups, 12 completions; 1 line could not be read:",
         "  token values of step 0: no such value",
     ]
+
+
+def trace_rows(backend: Backend, run_id: int) -> int:
+    """Completions of the first step that have the values of their tokens."""
+    return sum(one.has_trace for of in groups_of(backend, run_id, 0) for one in of.completions)
+
+
+@pytest.mark.parametrize("name", ["openenv", "verifiers/verifiers"])
+def test_an_open_step_with_token_values_is_shown_once_it_stands_still(
+    backend: Backend, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(backend, FOREIGN / name) as run:
+        run.advance(final=False)
+        assert not groups_of(backend, run.tally.run_id, 0)
+        monkeypatch.setattr(run, "_open_for", 0.0)
+        run.advance(final=False)
+        assert len(groups_of(backend, run.tally.run_id, 0)) == 3
+        assert trace_rows(backend, run.tally.run_id) > 1
+
+
+def test_a_followed_path_is_read_to_its_end_when_that_is_over(backend: Backend) -> None:
+    looks = iter([False, True])
+    said: list[str] = []
+    imports(backend.client, FOREIGN / "openenv", said).follow(lambda: next(looks, True))
+    assert said[-1] == "run 1: 0 steps, 3 groups, 12 completions"
