@@ -47,6 +47,8 @@ SETTLED = 0.7  # seconds without a change, after which a step counts as whole
 OPEN = 5.0  # the same, for one of which more may come; twice as long each time that more did
 SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
 TICK = 0.3  # seconds between two looks at files that are followed
+ANYWAY = 10.0  # seconds after which files are read again that look unchanged
+RARELY = 20  # times as long as something takes that is repeated without need, until it is done again
 LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
 BEAT = 5.0  # seconds between two words to the backend
 PATIENCE = 120.0  # seconds for a backend that does not answer, unless files are followed
@@ -224,6 +226,9 @@ class Import:
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
         self._open_for = OPEN
+        self._stamp = self._stamp_at = self._look_at = (
+            0.0  # of the files at the last look, and when the next ones may be
+        )
         self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
         self._late: dict[int, Step] = {}  # what came of earlier steps
         self._heard = 0.0
@@ -326,11 +331,20 @@ class Import:
     # ---- its steps
 
     def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
-        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
+        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while, and files that have not
+        changed are not read again while nothing waits.
+        """
+        began = time.monotonic()
+        if not final and began < self._stamp_at:
+            return
+        stamp = _stamp(self._path)
+        self._stamp_at = time.monotonic() + RARELY * (time.monotonic() - began)
+        if not final and stamp == self._stamp and began < self._look_at:
+            return
         start = self._next
         for attempt in count(1):
             try:
-                self._look(final, on_progress)
+                look_at = self._look(final, on_progress)
                 self._drain(0)
             except _Outdated as outdated:
                 lost = [outdated.step, *self._give_up_sending()]
@@ -339,9 +353,12 @@ class Import:
                 self._take_up(min([one for one in lost if one is not None], default=start))
             else:
                 self._late.clear()
+                now = time.monotonic()
+                self._stamp, self._look_at = stamp, min(look_at, now + max(ANYWAY, RARELY * (now - began)))
                 return
 
-    def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
+    def _look(self, final: bool, on_progress: Callable[[int], None]) -> float:
+        """Send what can be sent. The monotonic time from which on more can be, though nothing comes."""
         newest: _Gathered | None = None
         for late in self._late.values():
             self._send_late(late)
@@ -361,18 +378,27 @@ class Import:
             if newest.size > PIECE:
                 self._send_part(newest)
         if newest is None:
-            return
+            return math.inf
         if newest.mark != self._seen:
             self._seen, self._still_since = newest.mark, time.monotonic()
+        on_progress(newest.step)
+        if newest.mark == self._completed:
+            return math.inf
         still = time.monotonic() - self._still_since
         has_tokens = any(one.tokens for _, group in newest.waiting for one in group.completions)
-        if final or (still >= SETTLED and not newest.open) or (has_tokens and still >= self._open_for):
+        in_one = has_tokens or self._completed[:1] == (newest.step,)  # values of tokens belong to the whole step
+        whole = not newest.open or (in_one and still >= self._open_for)
+        if final or (whole and still >= SETTLED):
             self._complete(newest)
-        elif still >= SETTLED and newest.mark != self._completed:
-            self._send_evaluation(newest)
-            if not has_tokens:  # their values belong to the whole step
-                self._send_part(newest)
-        on_progress(newest.step)
+            self._open_for *= 2 if newest.open else 1
+            return math.inf
+        if still < SETTLED:
+            return self._still_since + SETTLED
+        self._send_evaluation(newest)
+        if in_one:
+            return self._still_since + self._open_for
+        self._send_part(newest)
+        return math.inf
 
     def _complete(self, gathered: _Gathered) -> None:
         """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
@@ -445,7 +471,6 @@ class Import:
         if self._completed[:1] != (gathered.step,):
             return False
         if self._completed != gathered.mark:
-            self._open_for *= 2
             raise _Outdated(gathered.step)
         return True
 
@@ -520,6 +545,20 @@ def _config(path: Path, about: About) -> RecordedConfig:
         raise Unreadable(f"{path} describes a run that cannot be recorded: {why}") from None
 
 
+def _stamp(path: Path) -> int:
+    """Another one once a file at the path came, grew or was written again."""
+
+    def of(name: str) -> tuple[str, int, int]:
+        try:
+            found = os.stat(name)
+        except OSError:
+            return name, -1, 0
+        return name, found.st_size, found.st_mtime_ns
+
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return hash(frozenset(map(of, [os.fspath(path), *below])))
+
+
 def _why(error: Exception) -> str:
     """In one sentence; of an error that nobody foresaw, its kind, too."""
     if isinstance(error, Stopped | Unreadable | ApiError):
@@ -581,9 +620,7 @@ class Imports:
                     if not self._runs and not said:
                         self._say(f"nothing can be imported from {self._path} yet; waiting")
                         said = True
-                    look_at = time.monotonic() + max(
-                        LOOK_FOR_NEW, 20 * (time.monotonic() - began)
-                    )  # of a large tree seldom
+                    look_at = time.monotonic() + max(LOOK_FOR_NEW, RARELY * (time.monotonic() - began))
                 for path, run in self._runs.items():
                     if run is not None:
                         self._advance(path, run, final=False)

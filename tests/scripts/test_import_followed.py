@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow
@@ -23,6 +24,7 @@ from groupscope.tokens import Tokens
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look waits for time to pass."""
     monkeypatch.setattr("groupscope.files.importer.SETTLED", 0.0)
+    monkeypatch.setattr("groupscope.files.importer.RARELY", 0)
 
 
 @contextmanager
@@ -150,22 +152,32 @@ def test_a_step_is_kept_whose_token_values_cannot_be_packed(backend: Backend, mo
     ]
 
 
-def trace_rows(backend: Backend, run_id: int) -> int:
-    """Completions of the first step that have the values of their tokens."""
-    return sum(one.has_trace for of in groups_of(backend, run_id, 0) for one in of.completions)
-
-
 @pytest.mark.parametrize("name", ["openenv", "verifiers/verifiers"])
 def test_an_open_step_with_token_values_is_shown_once_it_stands_still(
-    backend: Backend, name: str, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with begun(backend, FOREIGN / name) as run:
+    path = copytree(FOREIGN / name, tmp_path / "run")
+    [file] = path.glob("*s.jsonl")
+    *first, last = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(first))
+    monkeypatch.setattr("groupscope.files.importer.ANYWAY", 0.0)
+
+    def shown() -> tuple[int, int, int]:
         run.advance(final=False)
-        assert not groups_of(backend, run.tally.run_id, 0)
-        monkeypatch.setattr(run, "_open_for", 0.0)
-        run.advance(final=False)
-        assert len(groups_of(backend, run.tally.run_id, 0)) == 3
-        assert trace_rows(backend, run.tally.run_id) > 1
+        of = groups_of(backend, run.tally.run_id, 0)
+        completions = [one for each in of for one in each.completions]
+        return backend.client.run(run.tally.run_id).attempt, len(completions), sum(one.has_trace for one in completions)
+
+    with begun(backend, path) as run:
+        assert shown() == (1, 0, 0)
+        run._open_for = 0.0
+        attempt, completions, traces = shown()
+        assert (attempt, traces > 0) == (1, True)
+        file.write_text("".join([*first, last]))
+        run._open_for = 1e9
+        assert shown() == (1, completions, traces)  # what is there stays until the rest stands still, too
+        run._open_for = 0.0
+        assert shown() == (2, completions + 1, traces)
 
 
 def test_a_followed_path_is_read_to_its_end_when_that_is_over(backend: Backend) -> None:
@@ -173,3 +185,20 @@ def test_a_followed_path_is_read_to_its_end_when_that_is_over(backend: Backend) 
     said: list[str] = []
     imports(backend.client, FOREIGN / "openenv", said).follow(lambda: next(looks, True))
     assert said[-1] == "run 1: 0 steps, 3 groups, 12 completions"
+
+
+def test_files_that_have_not_changed_are_not_read_again(backend: Backend, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.jsonl", [group(0, 0)])
+    with begun(backend, path) as run:
+        looks: list[int] = []
+        read = run._files.steps
+        run._files.steps = lambda start, *, final: looks.append(start) or read(start, final=final)  # type: ignore[method-assign, func-returns-value]
+        for _ in range(3):
+            run.advance(final=False)
+        assert looks == [0]
+        with path.open("a") as file:
+            file.write(json.dumps(group(1, 0)) + "\n")
+        for _ in range(3):
+            run.advance(final=False)
+        assert looks == [0, 0]
+        assert backend.client.run(run.tally.run_id).progress.step == 2
