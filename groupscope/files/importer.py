@@ -142,7 +142,9 @@ class _Gathered:
     """What the files have of a step, as far as it is not sent."""
 
     step: int
-    groups: int = 0  # with those that were sent before
+    marks: list[int] = field(
+        default_factory=list
+    )  # of each group, with those that were sent before: another one if it grew
     completions: int = 0
     waiting: list[tuple[int, Group]] = field(default_factory=list)  # by index
     size: int = 0  # characters of these
@@ -155,7 +157,7 @@ class _Gathered:
     @property
     def mark(self) -> tuple[int, ...]:
         """Another one if anything came to the step."""
-        return self.step, self.groups, self.completions, len(self.metrics), len(self.unreadable)
+        return self.step, len(self.marks), self.completions, len(self.metrics), len(self.unreadable)
 
     def add(self, piece: Step, sent: int) -> None:
         """A piece of the step, of whose groups the first were sent."""
@@ -166,10 +168,10 @@ class _Gathered:
         self.seconds = piece.seconds if piece.seconds is not None else self.seconds
         self.open = piece.open
         for group in piece.groups:
-            if self.groups >= sent:
-                self.waiting.append((self.groups, group))
+            if len(self.marks) >= sent:
+                self.waiting.append((len(self.marks), group))
                 self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
-            self.groups += 1
+            self.marks.append(hash((group.prompt, group.evaluated, len(group.completions))))
             self.completions += len(group.completions)
             if not group.evaluated:
                 self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
@@ -219,7 +221,8 @@ class Import:
         self._held: int | None = None
         self._attempt = 0
         self._next = 0  # the first step that is not known to be whole
-        self._sent_groups = self._sent_parts = 0  # of this step
+        self._sent: list[int] = []  # the marks of those of its groups that were sent
+        self._sent_parts = 0  # in how many reports
         self._left_out: list[str] = []  # groups and token values of this step that no report can have, and why
         self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
         self._evaluated = (-1, 0)  # the step whose evaluation was sent, and with how many metrics
@@ -274,7 +277,7 @@ class Import:
         self._record(self._attempt + 1)
         self._ask(self._client.start, self.tally.run_id, self._start(step))
         self._next, self._completed, self._evaluated = step, (), (-1, 0)
-        self._sent_groups, self._sent_parts, self._left_out = 0, 0, []
+        self._sent, self._sent_parts, self._left_out = [], 0, []
         self._measured.clear()
         self.tally.forget(step)
 
@@ -353,6 +356,7 @@ class Import:
                 self._take_up(min([one for one in lost if one is not None], default=start))
             else:
                 self._late.clear()
+                self._open_for *= 2 if attempt > 1 else 1
                 now = time.monotonic()
                 self._stamp, self._look_at = stamp, min(look_at, now + max(ANYWAY, RARELY * (now - began)))
                 return
@@ -386,16 +390,15 @@ class Import:
             return math.inf
         still = time.monotonic() - self._still_since
         has_tokens = any(one.tokens for _, group in newest.waiting for one in group.completions)
-        in_one = has_tokens or self._completed[:1] == (newest.step,)  # values of tokens belong to the whole step
+        in_one = has_tokens or self._completed[:1] == (newest.step,) or self._has_changed(newest)
         whole = not newest.open or (in_one and still >= self._open_for)
         if final or (whole and still >= SETTLED):
             self._complete(newest)
-            self._open_for *= 2 if newest.open else 1
             return math.inf
         if still < SETTLED:
             return self._still_since + SETTLED
         self._send_evaluation(newest)
-        if in_one:
+        if in_one:  # values of tokens belong to the whole step, and what was sent is replaced as a whole
             return self._still_since + self._open_for
         self._send_part(newest)
         return math.inf
@@ -419,7 +422,7 @@ class Import:
         if wrong:
             self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
-        self._sent_groups, self._sent_parts, self._left_out = 0, 0, []
+        self._sent, self._sent_parts, self._left_out = [], 0, []
 
     def _send_evaluation(self, gathered: _Gathered) -> None:
         """Send the metrics of the evaluation before the step, which completes nothing."""
@@ -442,7 +445,7 @@ class Import:
             self._left_out += [line.message for line in report.logs]
             self._send(report.model_copy(update={"part": True, "logs": []}))
             parts += 1
-        self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
+        self._next, self._sent, self._sent_parts = gathered.step, list(gathered.marks), parts
         gathered.waiting, gathered.size = [], 0
 
     def _send_late(self, piece: Step) -> None:
@@ -467,8 +470,14 @@ class Import:
             self._measured[name] = set(series.step if series is not None else ())
         return self._measured[name]
 
+    def _has_changed(self, gathered: _Gathered) -> bool:
+        """Whether groups that were sent of a step have grown since, or others stand in their places."""
+        return gathered.step == self._next and gathered.marks[: len(self._sent)] != self._sent
+
     def _was_completed(self, gathered: _Gathered) -> bool:
         if self._completed[:1] != (gathered.step,):
+            if self._has_changed(gathered):
+                raise _Outdated(gathered.step)
             return False
         if self._completed != gathered.mark:
             raise _Outdated(gathered.step)
@@ -478,7 +487,7 @@ class Import:
         """How many of the step's groups need not be kept. Of a completed step none need: if others came, it is read again."""
         if self._completed[:1] == (step,):
             return sys.maxsize
-        return self._sent_groups if step == self._next else 0
+        return len(self._sent) if step == self._next else 0
 
     def _parts_of(self, gathered: _Gathered) -> int:
         return self._sent_parts if gathered.step == self._next else 0
@@ -486,7 +495,7 @@ class Import:
     def _reports(self, gathered: _Gathered) -> tuple[list[GroupReport], p.TraceFile | None]:
         """The groups that wait as the protocol has them, with the values of their tokens."""
         groups: list[GroupReport] = []
-        tokens: list[list[Tokens | None]] = [[] for _ in range(gathered.groups)]  # by the group's index
+        tokens: list[list[Tokens | None]] = [[] for _ in gathered.marks]  # by the group's index
         for index, group in gathered.waiting:
             try:
                 checked = [None if one.tokens is None else one.tokens.checked() for one in group.completions]

@@ -1,6 +1,7 @@
 """`groupscope import --follow` look by look: what each look sends, and what it does not send again."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -202,3 +203,72 @@ def test_files_that_have_not_changed_are_not_read_again(backend: Backend, tmp_pa
             run.advance(final=False)
         assert looks == [0, 0]
         assert backend.client.run(run.tally.run_id).progress.step == 2
+
+
+def recorded(backend: Backend, run_id: int, *, traces: bool) -> dict[str, Any]:
+    """What is recorded of a run, by steps and by metrics, with the values of its tokens."""
+    steps = [one.step for one in backend.client.steps(run_id)]
+    groups = {step: [one.model_dump() for one in groups_of(backend, run_id, step)] for step in steps}
+    for completion in [one for of in groups.values() for each in of for one in each["completions"]]:
+        has_trace = completion.pop("has_trace")
+        if has_trace and traces:
+            completion["tokens"] = backend.client.tokens(completion["id"]).model_dump(exclude={"completion_id"})
+    for one in [*(each for of in groups.values() for each in of)]:
+        for each in (one, *one["completions"]):
+            for name in NAMED_ANEW & each.keys():
+                del each[name]
+    series = backend.client.metrics(run_id).series
+    return {"groups": groups, "metrics": {name: (list(one.step), list(one.value)) for name, one in series.items()}}
+
+
+NAMED_ANEW = {"id", "run_id", "attempt", "created_at", "group_id"}
+BEING_WRITTEN = {
+    "art": "trajectories/train/0003.parquet",
+    "nemo-rl": "train_data_step2.jsonl",
+    "openenv": "results.jsonl",
+    "tinker": "iteration_000002/train_rollout_summaries.jsonl",
+    "verifiers/prime-rl": "rollouts/step_3/train/all/traces.jsonl",
+    "verifiers/verifiers": "traces.jsonl",
+    "verl/legacy": "3.jsonl",
+    "verl/v1": "rollouts/3.jsonl",
+}
+"""The file of the newest step that its trainer writes first."""
+
+
+def with_half_of_the_newest_step(path: Path, being_written: Path) -> Path:
+    """The path, where half of that file is there, none of the others with its number, and of logs a part of the last line."""
+    for file in [one for one in path.rglob("*") if one.suffix in (".jsonl", ".parquet")]:
+        numbers, newest = (re.findall(r"\d+", str(one.relative_to(path))) for one in (file, being_written))
+        whole = file.read_bytes()
+        if file == being_written:
+            file.write_bytes(whole[: len(whole) // 2])
+        elif not numbers:
+            file.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 10])
+        elif int(numbers[0]) == int(newest[0]):
+            file.unlink()
+    return path
+
+
+@pytest.mark.parametrize("pieces", [False, True], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("name", [str(path.relative_to(FOREIGN)) for path, _ in find(FOREIGN)])
+def test_what_is_followed_while_it_grows_is_what_one_import_brings(
+    backend: Backend, tmp_path: Path, name: str, pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupscope.files.importer.OPEN", 0.0)
+    once, _ = imported(backend, copytree(FOREIGN / name, tmp_path / "once"))
+    if pieces:
+        monkeypatch.setattr("groupscope.files.importer.PIECE", 500)
+    growing = copytree(FOREIGN / name, tmp_path / "followed")
+    with begun(backend, with_half_of_the_newest_step(growing, growing / BEING_WRITTEN[name])) as run:
+        for _ in range(3):
+            run.advance(final=False)
+        copytree(FOREIGN / name, growing, dirs_exist_ok=True)
+        for _ in range(3):
+            run.advance(final=False)
+        expected, shown = (backend.client.steps(one) for one in (once.id, run.tally.run_id))
+        assert [one.step for one in shown] == [one.step for one in expected]
+        run.advance(final=True)
+        run.finish()
+    expected, found = (recorded(backend, one, traces=not pieces) for one in (once.id, run.tally.run_id))
+    assert found["groups"] == expected["groups"]
+    assert found["metrics"] == expected["metrics"]
