@@ -9,11 +9,12 @@ import fcntl
 import math
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -40,10 +41,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 REPORTS_A_STEP = 2**20  # numbers that each step has for its reports
+LAST_STEP = 2**40  # whose reports still have numbers of 63 bits
 PIECE = 2**24  # characters of completions that are sent before the rest of their step is known
 SETTLED = 0.7  # seconds without a change, after which a step counts as whole
+OPEN = 5.0  # the same, for one of which more may come; twice as long each time that more did
 SHOWN_LINES = 20  # of those that cannot be read, in the log of a step
 TICK = 0.3  # seconds between two looks at files that are followed
+ANYWAY = 10.0  # seconds after which files are read again that look unchanged
+RARELY = 20  # times as long as something takes that is repeated without need, until it is done again
 LOOK_FOR_NEW = 2.0  # the same, for runs that were not there before
 BEAT = 5.0  # seconds between two words to the backend
 PATIENCE = 120.0  # seconds for a backend that does not answer, unless files are followed
@@ -58,11 +63,42 @@ class Tally:
     """What an import brought that was not recorded before, and the lines that it could not read."""
 
     run_id: int = 0
-    steps: int = 0
-    groups: int = 0
-    completions: int = 0
+    brought: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """By step: whether it is whole, how many groups, and how many completions."""
     unreadable: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     """By step how many lines, and the first of them."""
+
+    @property
+    def steps(self) -> int:
+        """Those that are whole."""
+        return self._sum(0)
+
+    @property
+    def groups(self) -> int:
+        """Of all steps."""
+        return self._sum(1)
+
+    @property
+    def completions(self) -> int:
+        """Of all steps."""
+        return self._sum(2)
+
+    def _sum(self, place: int) -> int:
+        return sum(one[place] for one in list(self.brought.values()))  # to which another thread adds
+
+    def add(self, step: int, report: p.Report) -> None:
+        """What a report brought of a step."""
+        steps, groups, completions = self.brought.get(step, (0, 0, 0))
+        self.brought[step] = (
+            steps + (report.trained_step is not None),
+            groups + len(report.groups),
+            completions + sum(len(one.completions) for one in report.groups),
+        )
+
+    def forget(self, first: int) -> None:
+        """The steps from this one on: they come again."""
+        self.brought = {step: one for step, one in self.brought.items() if step < first}
+        self.unreadable = {step: one for step, one in self.unreadable.items() if step < first}
 
     def told(self) -> str:
         """In a sentence, with the lines that could not be read."""
@@ -106,13 +142,14 @@ class _Gathered:
     """What the files have of a step, as far as it is not sent."""
 
     step: int
-    groups: int = 0  # with those that were sent before
+    marks: list[int] = field(
+        default_factory=list
+    )  # of each group, with those that were sent before: another one if it grew
     completions: int = 0
     waiting: list[tuple[int, Group]] = field(default_factory=list)  # by index
     size: int = 0  # characters of these
     metrics: dict[str, float | None] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # groups that no report can have, and why
     seconds: float | None = None
     open: bool = False
     totals: list[list[float]] = field(default_factory=list)  # of each group that was trained on, those that it has
@@ -120,7 +157,7 @@ class _Gathered:
     @property
     def mark(self) -> tuple[int, ...]:
         """Another one if anything came to the step."""
-        return self.step, self.groups, self.completions, len(self.metrics), len(self.unreadable)
+        return self.step, len(self.marks), self.completions, len(self.metrics), len(self.unreadable)
 
     def add(self, piece: Step, sent: int) -> None:
         """A piece of the step, of whose groups the first were sent."""
@@ -131,10 +168,10 @@ class _Gathered:
         self.seconds = piece.seconds if piece.seconds is not None else self.seconds
         self.open = piece.open
         for group in piece.groups:
-            if self.groups >= sent:
-                self.waiting.append((self.groups, group))
+            if len(self.marks) >= sent:
+                self.waiting.append((len(self.marks), group))
                 self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
-            self.groups += 1
+            self.marks.append(hash((group.prompt, group.evaluated, len(group.completions))))
             self.completions += len(group.completions)
             if not group.evaluated:
                 self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
@@ -184,11 +221,17 @@ class Import:
         self._held: int | None = None
         self._attempt = 0
         self._next = 0  # the first step that is not known to be whole
-        self._sent_groups = self._sent_parts = 0  # of this step
+        self._sent: list[int] = []  # the marks of those of its groups that were sent
+        self._sent_parts = 0  # in how many reports
+        self._left_out: list[str] = []  # groups and token values of this step that no report can have, and why
         self._completed: tuple[int, ...] = ()  # the mark of the newest step that was sent
         self._evaluated = (-1, 0)  # the step whose evaluation was sent, and with how many metrics
         self._seen: tuple[int, ...] = ()  # that of the newest at the last look
         self._still_since = 0.0
+        self._open_for = OPEN
+        self._stamp = self._stamp_at = self._look_at = (
+            0.0  # of the files at the last look, and when the next ones may be
+        )
         self._measured: dict[str, set[int]] = {}  # steps that have a metric, of those that come late
         self._late: dict[int, Step] = {}  # what came of earlier steps
         self._heard = 0.0
@@ -234,8 +277,9 @@ class Import:
         self._record(self._attempt + 1)
         self._ask(self._client.start, self.tally.run_id, self._start(step))
         self._next, self._completed, self._evaluated = step, (), (-1, 0)
-        self._sent_groups = self._sent_parts = 0
+        self._sent, self._sent_parts, self._left_out = [], 0, []
         self._measured.clear()
+        self.tally.forget(step)
 
     def _record(self, attempt: int) -> None:
         asked = self._recording.model_copy(update={"key": self._key(attempt), "run_id": self.tally.run_id})
@@ -290,11 +334,20 @@ class Import:
     # ---- its steps
 
     def advance(self, *, final: bool, on_progress: Callable[[int], None] = lambda step: None) -> None:
-        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while."""
+        """Send what is new. Unless this is `final`, the newest step is sent once it has not changed for a while, and files that have not
+        changed are not read again while nothing waits.
+        """
+        began = time.monotonic()
+        if not final and began < self._stamp_at:
+            return
+        stamp = _stamp(self._path)
+        self._stamp_at = time.monotonic() + RARELY * (time.monotonic() - began)
+        if not final and stamp == self._stamp and began < self._look_at:
+            return
         start = self._next
         for attempt in count(1):
             try:
-                self._look(final, on_progress)
+                look_at = self._look(final, on_progress)
                 self._drain(0)
             except _Outdated as outdated:
                 lost = [outdated.step, *self._give_up_sending()]
@@ -303,13 +356,19 @@ class Import:
                 self._take_up(min([one for one in lost if one is not None], default=start))
             else:
                 self._late.clear()
+                self._open_for *= 2 if attempt > 1 else 1
+                now = time.monotonic()
+                self._stamp, self._look_at = stamp, min(look_at, now + max(ANYWAY, RARELY * (now - began)))
                 return
 
-    def _look(self, final: bool, on_progress: Callable[[int], None]) -> None:
+    def _look(self, final: bool, on_progress: Callable[[int], None]) -> float:
+        """Send what can be sent. The monotonic time from which on more can be, though nothing comes."""
         newest: _Gathered | None = None
         for late in self._late.values():
             self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
+            if not 0 <= piece.step <= LAST_STEP:
+                raise Unreadable(f"a step has the number {piece.step:,}, and 0 to {LAST_STEP:,} are expected")
             if piece.step < self._next:
                 self._late[piece.step] = piece
                 self._send_late(piece)
@@ -319,21 +378,30 @@ class Import:
                 on_progress(newest.step)
                 newest = None
             newest = newest or _Gathered(piece.step)
-            newest.add(piece, self._sent_groups if piece.step == self._next else 0)
+            newest.add(piece, self._sent_of(piece.step))
             if newest.size > PIECE:
                 self._send_part(newest)
         if newest is None:
-            return
+            return math.inf
         if newest.mark != self._seen:
             self._seen, self._still_since = newest.mark, time.monotonic()
-        settled = time.monotonic() - self._still_since >= SETTLED
-        if final or (settled and not newest.open):
-            self._complete(newest)
-        elif settled and newest.mark != self._completed:
-            self._send_evaluation(newest)
-            if not any(one.tokens for _, group in newest.waiting for one in group.completions):
-                self._send_part(newest)  # token values belong to the whole step
         on_progress(newest.step)
+        if newest.mark == self._completed:
+            return math.inf
+        still = time.monotonic() - self._still_since
+        has_tokens = any(one.tokens for _, group in newest.waiting for one in group.completions)
+        in_one = has_tokens or self._completed[:1] == (newest.step,) or self._has_changed(newest)
+        whole = not newest.open or (in_one and still >= self._open_for)
+        if final or (whole and still >= SETTLED):
+            self._complete(newest)
+            return math.inf
+        if still < SETTLED:
+            return self._still_since + SETTLED
+        self._send_evaluation(newest)
+        if in_one:  # values of tokens belong to the whole step, and what was sent is replaced as a whole
+            return self._still_since + self._open_for
+        self._send_part(newest)
+        return math.inf
 
     def _complete(self, gathered: _Gathered) -> None:
         """Send the step, its evaluation first. Raises _Outdated if it was sent, and has grown since."""
@@ -344,16 +412,17 @@ class Import:
         of_training = gathered.of_rewards() | in_our_names(of_training) | of_training  # the trainer's own word counts
         groups, trace = self._reports(gathered)
         report = self._report(gathered, 1 + self._parts_of(gathered), metrics=of_training, groups=groups, trace=trace)
-        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered)})
+        wrong = [*gathered.unreadable, *self._left_out]
+        report = report.model_copy(update={"seconds": gathered.seconds, "logs": _lines(gathered.step, wrong)})
         if not groups and not of_training:
             report = report.model_copy(update={"step": None})
         if groups or of_training or report.logs:
             for part in in_parts(report):
                 self._send(part)
-        if wrong := [*gathered.unreadable, *gathered.left_out]:
+        if wrong:
             self.tally.unreadable[gathered.step] = len(wrong), wrong[:SHOWN_LINES]
         self._next, self._completed = gathered.step, gathered.mark
-        self._sent_groups = self._sent_parts = 0
+        self._sent, self._sent_parts, self._left_out = [], 0, []
 
     def _send_evaluation(self, gathered: _Gathered) -> None:
         """Send the metrics of the evaluation before the step, which completes nothing."""
@@ -368,14 +437,15 @@ class Import:
             return
         groups, trace = self._reports(gathered)
         if trace is not None:
-            gathered.left_out.append(
+            self._left_out.append(
                 f"step {gathered.step} is too large for one report: token values of {len(groups)} groups"
             )
         parts = self._parts_of(gathered)
         for report in in_parts(self._report(gathered, 1 + parts, groups=groups)) if groups else ():
+            self._left_out += [line.message for line in report.logs]
             self._send(report.model_copy(update={"part": True, "logs": []}))
             parts += 1
-        self._next, self._sent_groups, self._sent_parts = gathered.step, gathered.groups, parts
+        self._next, self._sent, self._sent_parts = gathered.step, list(gathered.marks), parts
         gathered.waiting, gathered.size = [], 0
 
     def _send_late(self, piece: Step) -> None:
@@ -400,12 +470,24 @@ class Import:
             self._measured[name] = set(series.step if series is not None else ())
         return self._measured[name]
 
+    def _has_changed(self, gathered: _Gathered) -> bool:
+        """Whether groups that were sent of a step have grown since, or others stand in their places."""
+        return gathered.step == self._next and gathered.marks[: len(self._sent)] != self._sent
+
     def _was_completed(self, gathered: _Gathered) -> bool:
         if self._completed[:1] != (gathered.step,):
+            if self._has_changed(gathered):
+                raise _Outdated(gathered.step)
             return False
         if self._completed != gathered.mark:
             raise _Outdated(gathered.step)
         return True
+
+    def _sent_of(self, step: int) -> int:
+        """How many of the step's groups need not be kept. Of a completed step none need: if others came, it is read again."""
+        if self._completed[:1] == (step,):
+            return sys.maxsize
+        return len(self._sent) if step == self._next else 0
 
     def _parts_of(self, gathered: _Gathered) -> int:
         return self._sent_parts if gathered.step == self._next else 0
@@ -413,18 +495,18 @@ class Import:
     def _reports(self, gathered: _Gathered) -> tuple[list[GroupReport], p.TraceFile | None]:
         """The groups that wait as the protocol has them, with the values of their tokens."""
         groups: list[GroupReport] = []
-        tokens: list[list[Tokens | None]] = [[] for _ in range(gathered.groups)]  # by the group's index
+        tokens: list[list[Tokens | None]] = [[] for _ in gathered.marks]  # by the group's index
         for index, group in gathered.waiting:
             try:
                 checked = [None if one.tokens is None else one.tokens.checked() for one in group.completions]
                 groups.append(group_report(index, group, checked, self._weights))
                 tokens[index] = checked
-            except (ValueError, TypeError, AttributeError) as error:
-                gathered.left_out.append(f"group {index} of step {gathered.step}: {error}")
+            except Exception as error:  # noqa: BLE001 — whatever a file says, its other groups are kept
+                self._left_out.append(f"group {index} of step {gathered.step}: {error}")
         try:
             return groups, trace_of(tokens)
-        except p.TraceTooLarge as error:
-            gathered.left_out.append(f"step {gathered.step}: {error}")
+        except Exception as error:  # noqa: BLE001 — the groups count without the values of their tokens
+            self._left_out.append(f"token values of step {gathered.step}: {error}")
             return groups, None
 
     def _report(self, gathered: _Gathered, place: int, **what: Any) -> p.Report:
@@ -446,9 +528,7 @@ class Import:
                 raise _Outdated(None if report.late else report.seq // REPORTS_A_STEP) from error
             raise
         if not answer.duplicate:
-            self.tally.steps += report.trained_step is not None
-            self.tally.groups += len(report.groups)
-            self.tally.completions += sum(len(one.completions) for one in report.groups)
+            self.tally.add(report.seq // REPORTS_A_STEP, report)
 
     def _drain(self, most: int) -> None:
         """Wait until at most this number of reports are on their way. Raises what went wrong with one."""
@@ -474,12 +554,32 @@ def _config(path: Path, about: About) -> RecordedConfig:
         raise Unreadable(f"{path} describes a run that cannot be recorded: {why}") from None
 
 
-def _lines(gathered: _Gathered) -> list[p.LogLine]:
-    """What the run's log says of the lines that cannot be read."""
-    lines = [*gathered.unreadable, *gathered.left_out]
+def _stamp(path: Path) -> int:
+    """Another one once a file at the path came, grew or was written again."""
+
+    def of(name: str) -> tuple[str, int, int]:
+        try:
+            found = os.stat(name)
+        except OSError:
+            return name, -1, 0
+        return name, found.st_size, found.st_mtime_ns
+
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return hash(frozenset(map(of, [os.fspath(path), *below])))
+
+
+def _why(error: Exception) -> str:
+    """In one sentence; of an error that nobody foresaw, its kind, too."""
+    if isinstance(error, Stopped | Unreadable | ApiError):
+        return str(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+
+def _lines(step: int, lines: Sequence[str]) -> list[p.LogLine]:
+    """What the run's log says of what a step lacks."""
     said = [f"left out: {line}" for line in lines[:SHOWN_LINES]]
     if len(lines) > SHOWN_LINES:
-        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {gathered.step}")
+        said.append(f"left out: {len(lines) - SHOWN_LINES:,} further lines of step {step}")
     return [p.LogLine(level="warning", message=line) for line in said]
 
 
@@ -512,11 +612,7 @@ class Imports:
         for path, format_ in find(self._path, self._only):
             run = self._begun(path, format_)
             if run is not None:
-                with closing(run):
-                    self._advance(path, run, final=True)
-                    if self._runs[path] is not None:
-                        run.finish()
-                        self._say(run.tally.told())
+                self._advance(path, run, final=True)
         if not self._runs:
             raise nothing_at(self._path)
 
@@ -533,9 +629,7 @@ class Imports:
                     if not self._runs and not said:
                         self._say(f"nothing can be imported from {self._path} yet; waiting")
                         said = True
-                    look_at = time.monotonic() + max(
-                        LOOK_FOR_NEW, 20 * (time.monotonic() - began)
-                    )  # of a large tree seldom
+                    look_at = time.monotonic() + max(LOOK_FOR_NEW, RARELY * (time.monotonic() - began))
                 for path, run in self._runs.items():
                     if run is not None:
                         self._advance(path, run, final=False)
@@ -543,11 +637,9 @@ class Imports:
                 self._say(f"{error}; trying again")
                 time.sleep(LOOK_FOR_NEW)
             time.sleep(TICK)
-        for run in self._runs.values():
+        for path, run in self._runs.items():
             if run is not None:
-                with closing(run):
-                    run.finish()
-                    self._say(run.tally.told())
+                self._advance(path, run, final=True)
 
     def _begun(self, path: Path, format_: Format) -> Import | None:
         if path in self._runs:
@@ -557,25 +649,32 @@ class Imports:
             files = format_.open(path, self._options)
             run = Import(self._client, path, files, self._labels, self._say, self._patience, self._over)
             run.begin(self._from_step)
-        except (Unreadable, ApiError, Unreachable) as error:
+        except Exception as error:  # what is wrong with one run does not end the others
             if run is not None:
                 run.close()
             if isinstance(error, Unreachable) or (isinstance(error, ApiError) and may_pass(error)):
                 raise  # it is not this run's matter
             self._runs[path] = None
             self.failed = True
-            self._say(str(error))
+            self._say(str(error) if isinstance(error, Unreadable) else f"{path} cannot be imported: {_why(error)}")
             return None
         self._say(f"{path} ({format_.name}) is run {run.tally.run_id}")
         self._runs[path] = run
         return run
 
     def _advance(self, path: Path, run: Import, *, final: bool) -> None:
+        """Send what is new of a run, and if this is `final`, end it."""
         try:
-            run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
-            run.beat()
-        except (Stopped, Unreadable, ApiError) as error:
+            with closing(run) if final else nullcontext():
+                run.advance(final=final, on_progress=lambda step: self._show(run.tally, step))
+                run.beat()
+                if final:
+                    run.finish()
+                    self._say(run.tally.told())
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 — what is wrong with one run does not end the others
             self._runs[path] = None
             self.failed = self.failed or not isinstance(error, Stopped)
-            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {error}")
+            self._say(f"{run.tally.told()}\nrun {run.tally.run_id} is imported no further: {_why(error)}")
             run.close()
