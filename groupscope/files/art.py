@@ -8,7 +8,18 @@ from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import About, MetricLines, Options, Run, Step, number, numbers
+from groupscope.files.format import (
+    MOST_REWARDS,
+    NOT_SUCH,
+    About,
+    MetricLines,
+    Options,
+    Run,
+    Step,
+    number,
+    numbers,
+    with_metrics,
+)
 from groupscope.recording import Completion, Group
 
 COLUMNS = {"group_index", "reward", "metrics", "messages"}
@@ -61,12 +72,15 @@ class _ArtRun:
         self._path = path
         self._metrics = MetricLines(path / "history.jsonl", lambda line: (int(line["step"]), line))
         names: dict[str, None] = {}
-        for file in list(_files(path).get(TRAIN, {}).values())[:1]:
-            for row in _rows(file, []):
-                names |= dict.fromkeys(_measured(row))
+        for split in _files(path).values():
+            for file in split.values():
+                for row in _rows(file, [], ["metrics"]):
+                    names |= dict.fromkeys(_measured(row))
         functions: list[Json] = [{"name": "reward", "weight": 1.0}]
-        functions += [{"name": name, "weight": 0.0} for name in list(names)[:63]]
-        self.about = About("ART", f"ART, {path.resolve().name}", known={"rewards": {"functions": functions}})
+        functions += [{"name": name, "weight": 0.0} for name in names]
+        self.about = About(
+            "ART", f"ART, {path.resolve().name}", known={"rewards": {"functions": functions[:MOST_REWARDS]}}
+        )
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """An evaluation is of the number of updates in its file's name."""
@@ -96,13 +110,13 @@ def _of_evaluation(name: str, splits: Mapping[str, Any]) -> bool:
     return name.split("/", 1)[0] in {"val", "test", *splits}
 
 
-def _rows(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
+def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
     try:
         with pq.ParquetFile(file) as found:
-            for batch in found.iter_batches(ROWS):
+            for batch in found.iter_batches(ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (ArrowException, OSError) as error:
         wrong.append(f"{file.parent.name}/{file.name} cannot be read: {str(error).splitlines()[0][:200]}")
@@ -111,15 +125,19 @@ def _rows(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
 def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[Step]:
     """A group at a time. A file that cannot be read is one that is still being written, unless nothing more comes."""
     wrong: list[str] = []
-    for _, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
-        yield Step(step, [_group(list(rows), evaluated=evaluated)])
+    for index, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
+        try:
+            yield Step(step, [_group(list(rows), evaluated=evaluated)])
+        except NOT_SUCH as error:
+            said = f"{file.parent.name}/{file.name}, group {index}: no trajectories of ART ({type(error).__name__}: {error})"
+            yield Step(step, unreadable=[said])
     yield Step(step, unreadable=wrong if final else (), open=bool(wrong))
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except NOT_SUCH:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -145,12 +163,12 @@ def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:
         message | {"tool_calls": json.loads(message["tool_calls"]) if message.get("tool_calls") else None}
         for message in row["messages"] or []
     ]
-    first = next((at for at, one in enumerate(messages) if one["trainable"]), None)
+    first = next((at for at, one in enumerate(messages) if one.get("trainable")), None)
     if first is None:
         first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
     reward = number(row["reward"])
     return "\n".join(map(text_in, messages[:first])), Completion(
         turns=turns_of(messages)[len(turns_of(messages[:first])) :],
         reward=reward,
-        rewards={"reward": reward, **_measured(row)},
+        rewards=with_metrics({"reward": reward}, _measured(row)),
     )

@@ -17,6 +17,7 @@ from typing import Any
 from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
+    NOT_SUCH,
     About,
     Lines,
     MetricLines,
@@ -26,8 +27,10 @@ from groupscope.files.format import (
     Unreadable,
     first_object,
     number,
+    required_step,
+    with_metrics,
 )
-from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
@@ -104,11 +107,11 @@ def _first_files(path: Path) -> list[Path]:
 
 def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
     """Those of the first episodes of these files. Raises Unreadable for another version's."""
-    lines = (line for file in files for _, line in islice(Lines(file).new(), MOST_FIRST))
-    traces = [
-        trace for line in islice(lines, MOST_FIRST) if isinstance(line, dict) for trace in line.get("traces") or []
-    ]
-    for version in {trace.get("version", VERSION) for trace in traces[:1]} - {VERSION}:
+    lines = (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
+    episodes = [line for line in islice(lines, MOST_FIRST) if isinstance(line, dict) and _is_episode(line)]
+    traces = [trace for one in episodes for trace in one["traces"] if isinstance(trace, dict)]
+    version = traces[0].get("version", VERSION) if traces else VERSION
+    if version != VERSION:
         raise Unreadable(
             f"{files[0]} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
             "install a later release"
@@ -117,20 +120,32 @@ def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _about(trainer: str, name: str, traces: Sequence[Mapping[str, Any]], config: Mapping[str, Json]) -> About:
-    weights: dict[str, float] = {}
-    measured: dict[str, float] = {}
+    weights: dict[str, float | None] = {}
+    measured: dict[str, float | None] = {}
+    models: list[Any] = []
     for trace in traces:
-        rewards = trace.get("rewards") or {}
-        weights |= {name: number(one.get("weight", 1.0)) or 0.0 for name, one in rewards.items() if one is not None}
-        measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
-    functions: list[Json] = [{"name": name, "weight": weight} for name, weight in (measured | weights).items()]
-    models = [trace["agent"]["config"].get("model") for trace in traces if trace["agent"].get("trainable", True)]
+        try:
+            weights |= {name: number(one.get("weight", 1.0)) for name, one in _scored(trace)}
+            measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
+            if trace["agent"].get("trainable", True):
+                models.append(trace["agent"]["config"].get("model"))
+        except NOT_SUCH:
+            continue  # its line is said with its step
+    functions: list[Json] = [
+        {"name": name, "weight": weight} for name, weight in with_metrics(weights, measured).items()
+    ]
     known: dict[str, Json] = {
         "model": {"source": str(next(filter(None, models), ""))[:300]},
-        "rewards": {"functions": functions[:64]},
+        "rewards": {"functions": functions},
     }
-    versions = [(trace.get("verifiers") or {}).get("version") for trace in traces] if trainer == "verifiers" else []
+    written_by = [one for trace in traces if isinstance(one := trace.get("verifiers"), dict)]
+    versions = [one.get("version") for one in written_by] if trainer == "verifiers" else []
     return About(trainer, name, str(next(filter(None, versions), "")), config, known)
+
+
+def _scored(trace: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Its rewards by their name, without those that broke off."""
+    return [(name, one) for name, one in (trace.get("rewards") or {}).items() if one is not None]
 
 
 class _Evaluation:
@@ -225,7 +240,7 @@ class _Episodes:
     def __init__(self, file: Path, *, final: bool, one_step: bool = False) -> None:
         def key(line: Any) -> tuple[int, str]:
             _check(line)
-            return 0 if one_step else int(_work(line).get("step") or 0), _group_of(line)
+            return 0 if one_step else required_step(_work(line).get("step") or 0), _group_of(line)
 
         self._lines = GroupedLines(file, key, called="episode of verifiers 0.4", final=final)
         self.steps = sorted({step for step, _ in self._lines.keys})
@@ -274,7 +289,7 @@ def _rollouts(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
     run = episode.get("run") or {}
     evaluated = (run.get("work") or run).get("type") != "train"  # by itself, it is of no training
     for trace in traces:
-        agent = trace["agent"].get("name", "agent")
+        agent = str(trace["agent"].get("name", "agent"))
         yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
@@ -317,16 +332,18 @@ def _prompt(trace: Mapping[str, Any]) -> str:
 def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Completion:
     nodes, first = trace["nodes"], _first_sampled(trace["nodes"])
     rewards, measured = trace.get("rewards") or {}, trace.get("metrics") or {}
-    weighed = [(number(one["score"]), one.get("weight", 1.0)) for one in rewards.values() if one is not None]
-    known = [score * weight for score, weight in weighed if score is not None]
+    weighed = [(number(one["score"]), number(one.get("weight", 1.0))) for _, one in _scored(trace)]
+    known = [score * weight for score, weight in weighed if score is not None and weight is not None]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
     cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
     return Completion(
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
         reward=math.fsum(known) if known and len(known) == len(weighed) else None,
         advantage=_advantage(nodes),
-        rewards={name: number(value) for name, value in measured.items()}
-        | {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
+        rewards=with_metrics(
+            {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
+            {name: number(value) for name, value in measured.items()},
+        ),
         tokens=_tokens(nodes[first:]),
         token_count=sum((call.get("usage") or {}).get("completion_tokens") or 0 for call in calls),
         finish_reason="length" if cut else "stop",

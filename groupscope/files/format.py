@@ -5,11 +5,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from backend.contract.base import Json
 from groupscope.recording import Group
+
+NOT_SUCH = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading something as what it is not raises; a ValueError says what is wrong."""
+MOST_STEPS = 2**40
+"""No training has as many."""
+
+MOST_REWARDS = 64
+"""Values that a completion can have by their name."""
 
 
 class Unreadable(Exception):
@@ -65,8 +74,8 @@ class Run(Protocol):
         """The steps from `start` on that are there now, in order; called again, with the first that is not recorded yet, whenever files grew.
 
         A step that is too large for the memory comes in pieces: one Step after the other with the same number, each with further groups.
-        The order of a step's groups is the same at every call, and new ones come last. A torn last line is left for a later call, unless
-        this one is `final`: then it is unreadable (`Lines` does both). Before them may come steps below `start` whose metrics are known
+        The order of a step's groups is the same at every call, and new ones come last. A last line without its newline is left for a
+        later call, unless this one is `final`: then it is read, or unreadable (`Lines` does both). Before them may come steps below `start` whose metrics are known
         only now, with nothing else. Raises Unreadable.
         """
         ...
@@ -90,7 +99,7 @@ class Format(Protocol):
 
 
 class Lines:
-    """The lines of a JSON lines file that grows: each once, as soon as it is whole."""
+    """The lines of a JSON lines file that grows: each once, as soon as its newline is there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +109,7 @@ class Lines:
     def new(self, *, final: bool = False) -> Iterator[tuple[int, Any]]:
         """The number of each line since the last call, from 1 on, and its object, or a ValueError that says what is wrong with it.
 
-        A last line that is torn comes at a later call; at a `final` one as what it is. A file that is not there has no lines.
+        A last line without its newline comes at a later call; at a `final` one as what it is. A file that is not there has no lines.
         """
         try:
             file = self.path.open("rb")
@@ -109,13 +118,12 @@ class Lines:
         with file:
             file.seek(self.place[0])
             for line in file:
-                number = self.place[1] + 1
-                found = self._parsed(line, number)
-                if isinstance(found, ValueError) and not line.endswith(b"\n") and not final:
+                if not line.endswith(b"\n") and not final:
                     return
+                number = self.place[1] + 1
                 self.place = self.place[0] + len(line), number
                 if line.strip():
-                    yield number, found
+                    yield number, self._parsed(line, number)
 
     def _parsed(self, line: bytes, number: int) -> Any:
         try:
@@ -153,7 +161,7 @@ class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
     def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
-        """`read` finds the step and the metrics in a line's object; it may raise LookupError, TypeError or ValueError for what has none."""
+        """`read` finds the step and the metrics in a line's object; it may raise one of NOT_SUCH for what has none."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)
@@ -168,9 +176,11 @@ class MetricLines:
                 if isinstance(line, ValueError):
                     raise line
                 step, values = self._read(line)
-                self._of[step] = self._of.get(step, {}) | numbers(values)
+                self._of[required_step(step)] = self._of.get(step, {}) | numbers(values)
+                if self.last < 0 and 0 in self._unreadable:
+                    self._unreadable[step] = self._unreadable.pop(0)
                 self.last = max(self.last, step)
-            except (LookupError, TypeError, ValueError) as error:
+            except NOT_SUCH as error:
                 said = str(line) if error is line else f"{self._lines.path.name}, line {number}: no step with metrics"
                 self._unreadable[max(self.last, 0)].append(said)
         self._of = {step: values for step, values in self._of.items() if step >= start}
@@ -184,7 +194,7 @@ class MetricLines:
         return self._of.get(step, {})
 
     def unreadable(self, step: int) -> list[str]:
-        """What is wrong with lines behind that of the step."""
+        """What is wrong with lines behind that of the step; at the first one in the file also with those before it."""
         return self._unreadable.get(step, [])
 
 
@@ -200,5 +210,22 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def number(value: Any) -> float | None:
-    """The value, if it is a finite number."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    """The value, if it is a finite number, and not one of hundreds of digits."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def with_metrics(rewards: Mapping[str, float | None], metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """What reward functions gave, and what was measured beside them: as much as a completion can have."""
+    return dict(
+        islice({**rewards, **{name: metrics[name] for name in metrics if name not in rewards}}.items(), MOST_REWARDS)
+    )
+
+
+def required_step(value: Any) -> int:
+    """The value as a step. Raises ValueError."""
+    if not isinstance(value, int) or not 0 <= value < MOST_STEPS:
+        raise ValueError(f"step is {str(value)[:40]}, and a number from 0 on is expected")
+    return value

@@ -4,11 +4,9 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from groupscope.files.format import Lines
+from groupscope.files.format import NOT_SUCH, Lines
 
 Key = TypeVar("Key", bound=Hashable)
-NOT_SUCH = (AttributeError, LookupError, TypeError, ValueError)
-"""What reading a line as something that it is not raises; a ValueError says what is wrong."""
 
 
 class GroupedLines(Generic[Key]):
@@ -40,7 +38,13 @@ class GroupedLines(Generic[Key]):
         """The number of each line of a group, and its object. A group that is not there has no lines."""
         for place in self._places.get(key, ()):
             self._lines.place = place
-            yield next(self._lines.new(final=self._final))
+            found = next(self._lines.new(final=self._final), None)
+            if found is None:
+                self.say(place[1] + 1, ValueError("it is not there any more"))
+            elif isinstance(found[1], ValueError):
+                self.wrong.append(str(found[1]))
+            else:
+                yield found
 
     def say(self, at: int, error: Exception) -> None:
         """A line cannot be read after all."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
-from groupscope.files.format import About, Options, Run, Step, first_object, number
-from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, first_object, number
+from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 

@@ -10,8 +10,20 @@ from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import About, Options, Run, Step, first_object, number
-from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.files.format import (
+    MOST_REWARDS,
+    NOT_SUCH,
+    About,
+    Lines,
+    Options,
+    Run,
+    Step,
+    first_object,
+    number,
+    numbers,
+    with_metrics,
+)
+from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
@@ -42,13 +54,13 @@ class _OpenEnvRun:
         self._file = file
         folder = file.resolve().parent
         functions: list[Json] = [{"name": "reward", "weight": 1.0}]
-        first = first_object(file).get("verify_metrics") or {}
-        functions += [{"name": name, "weight": 0.0} for name, value in first.items() if isinstance(value, int | float)]
+        names = dict.fromkeys(name for _, line in Lines(file).new(final=True) for name in _measured(line))
+        functions += [{"name": name, "weight": 0.0} for name in names]
         self.about = About(
             "OpenEnv",
             f"OpenEnv, {folder.name}",
             config=_config(folder),
-            known={"rewards": {"functions": functions[:64]}},
+            known={"rewards": {"functions": functions[:MOST_REWARDS]}},
         )
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
@@ -99,10 +111,17 @@ def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
         turn.failed = bool(result.get("error"))
         if turn.failed and str(result["error"]) not in turn.text:
             turn.text = "\n".join(filter(None, (turn.text, str(result["error"]))))
-    measured = {name: number(value) for name, value in (line.get("verify_metrics") or {}).items()}
     reward = number(line["reward"])
     said = "\n".join(map(text_in, before)) or json.dumps(line.get("task"), ensure_ascii=False)
-    return said, Completion(turns=turns, reward=reward, rewards={"reward": reward, **measured}, tokens=_tokens(line))
+    return said, Completion(
+        turns=turns, reward=reward, rewards=with_metrics({"reward": reward}, _measured(line)), tokens=_tokens(line)
+    )
+
+
+def _measured(line: Any) -> dict[str, float | None]:
+    """The metrics of an episode that are numbers; none of a line that has none."""
+    found = line.get("verify_metrics") if isinstance(line, dict) else None
+    return numbers(found) if isinstance(found, dict) else {}
 
 
 def _tokens(line: Mapping[str, Any]) -> Tokens | None:

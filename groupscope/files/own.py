@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import Turn, turns_of
-from groupscope.files.format import About, Lines, Options, Run, Step, Unreadable, first_object, number, numbers
+from groupscope.files.format import (
+    NOT_SUCH,
+    About,
+    Lines,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    first_object,
+    number,
+    numbers,
+    required_step,
+)
 from groupscope.recording import Completion, Group
 from groupscope.tokens import MEASURED, Tokens
 
@@ -57,7 +69,7 @@ class _OwnRun:
             try:
                 step, groups, metrics = _read(line)
                 _require_order(step, newest)
-            except (ValueError, TypeError, AttributeError) as error:
+            except NOT_SUCH as error:
                 said = str(error) if error is line else f"{self._lines.path.name}, line {at}: {error}"
                 piece = Step(piece.step, piece.groups, piece.metrics, [*piece.unreadable, said])
                 before = self._lines.place
@@ -81,14 +93,12 @@ def _require_order(step: int, newest: int) -> None:
 
 
 def _read(line: Any) -> tuple[int, list[Group], dict[str, float | None]]:
-    """The step of a line, and its groups and metrics. Raises ValueError, TypeError, AttributeError."""
+    """The step of a line, and its groups and metrics. Raises one of NOT_SUCH."""
     if isinstance(line, ValueError):
         raise line
     if not isinstance(line, dict):
         raise TypeError("an object with a step is expected")
-    step = line.get("step", 0)
-    if not isinstance(step, int) or step < 0:
-        raise ValueError(f"step is {step!r}, and a number from 0 on is expected")
+    step = required_step(line.get("step", 0))
     groups = [_group(line)] if "completions" in line else []
     return step, groups, numbers(line.get("metrics") or {})
 
@@ -131,7 +141,9 @@ def _tokens(found: Mapping[str, Any] | None) -> Tokens | None:
         return None
     texts = found.get("texts")
     values = {name: found[name] for name in MEASURED if found.get(name) is not None}
-    return Tokens(found["ids"], None if texts is None else [str(text).encode() for text in texts], **values)
+    if "ids" not in found:
+        raise ValueError("tokens: ids are expected")
+    return Tokens(found["ids"], None if texts is None else [str(text).encode() for text in texts], **values).checked()
 
 
 def _text(found: Mapping[str, Any], name: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import ASSISTANT, Turn
-from groupscope.files.format import About, MetricLines, Options, Run, Step, Unreadable, first_object, number
-from groupscope.files.grouped import NOT_SUCH, GroupedLines
+from groupscope.files.format import NOT_SUCH, About, MetricLines, Options, Run, Step, Unreadable, first_object, number
+from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 
 VERSION = 1  # of a summary
@@ -107,6 +107,8 @@ def _config(path: Path) -> dict[str, Json]:
 
 
 def _group_of(line: Any) -> int:
+    if FIELDS - line.keys():
+        raise ValueError("no rollout summary of tinker-cookbook")
     if line["schema_version"] != VERSION:
         raise ValueError(
             f"a rollout summary of version {line['schema_version']}, and this program reads version {VERSION}"
@@ -125,7 +127,7 @@ def _groups(lines: GroupedLines[int], key: int, *, evaluated: bool) -> list[Grou
             lines.say(at, error)
     if not made:
         return []
-    tags = ", ".join(map(str, about.get("tags") or ()))
+    tags = ", ".join(map(str, found)) if isinstance(found := about.get("tags"), list) else ""
     prompt = f"Group {key} of {about['split']}{f' ({tags})' if tags else ''}: its prompt is not in the file."
     return [Group(prompt, made, prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200], evaluated=evaluated)]
 

@@ -1,22 +1,23 @@
 """TRL's completions/completions_XXXXX.parquet, which GRPOTrainer writes with `log_completions=True`, and the log of its trainer_state.json.
 
 A file is of the update whose number it has; one that was written again after an evaluation has that evaluation's rows instead. Which rows make a group is
-in neither: they stand one after the other, as many as there are equal prompts. What a checkpoint has of the arguments is pickled, and is not read.
+in neither: they stand one after the other, and a group has one prompt. What a checkpoint has of the arguments is pickled, and is not read.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from backend.contract.base import Json
 from backend.contract.protocol import EVALUATION
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import About, Options, Run, Step, Unreadable, number, numbers
+from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, Unreadable, number, numbers
 from groupscope.recording import Completion, Group
 
 FILE = re.compile(r"completions_(\d+)\.parquet")
@@ -133,18 +134,12 @@ class _State:
 
 class _TrlRun:
     def __init__(self, path: Path, options: Options) -> None:
-        self._path = path
+        self._path, self._said = path, options.group_size
         self._state = _State(path)
         self._state.catch_up()
-        files = list(_files(path).values())
-        self._size = options.group_size or _group_size(path, files[:LOOKED_AT])
-        first = next((columns for file in files if (columns := _columns(file))), [])
-        between = first[len(BEFORE) : first.index(AFTER)] if first else []
-        logged = self._state.rewards
-        self._rewards = [name for name in between if name in logged or (not logged and _is_number(files, name))]
+        self._size: int | None = None  # of a group of the training
         self._told: set[int] = set()  # steps whose metrics were handed on
-        weighed = len(self._rewards) == 1 or self._state.sums_up(self._rewards)
-        self._weights = dict.fromkeys(self._rewards, 1.0) if weighed else {}
+        self._learn()
         known: dict[str, Json] = {
             "sampling": {"group_size": self._size},
             "rewards": {"functions": [{"name": name, "weight": self._weights.get(name)} for name in self._rewards]},
@@ -154,21 +149,47 @@ class _TrlRun:
             "TRL", f"TRL, {(path.parent if path.name == 'completions' else path).resolve().name}", known=known
         )
 
-    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
-        """Step k has file k + 1 unless an evaluation wrote it again, and the evaluation after k updates."""
-        self._state.catch_up()
+    def _learn(self) -> None:
+        """How large groups are, and how rewards are weighed, as far as the files and the log tell by now. Raises Unreadable."""
+        trained, evaluated = self._split()
+        told, self._size_evaluated = _group_size(trained.values()), _group_size(evaluated.values())
+        self._prompts_tell = told != 1
+        self._size = self._said or (told if self._prompts_tell else None) or self._size
+        if self._size is None and (trained or self._size_evaluated is None):
+            raise Unreadable(
+                f"{self._path}: equal prompts do not stand together, or there is one prompt only, so nothing says which rows make a group; "
+                "say how many do with --group-size, which is TRL's num_generations"
+            )
+        files = [*trained.values(), *evaluated.values()]
+        first = next((columns for file in files if (columns := _columns(file))), [])
+        between = first[len(BEFORE) : first.index(AFTER)] if first else []
+        logged = self._state.rewards
+        self._rewards = [name for name in between if name in logged or (not logged and _is_number(files, name))]
+        weighed = len(self._rewards) == 1 or self._state.sums_up(self._rewards)
+        self._weights = dict.fromkeys(self._rewards, 1.0) if weighed else {}
+
+    def _split(self) -> tuple[dict[int, Path], dict[int, Path]]:
+        """The files of the training, and those that an evaluation wrote again, by the updates that were done."""
         files = _files(self._path)
         evaluated = {done: file for done, file in files.items() if done in self._state.evaluated or done == 0}
-        trained = {done: file for done, file in files.items() if done not in evaluated}
+        return {done: file for done, file in files.items() if done not in evaluated}, evaluated
+
+    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
+        """Step k has file k + 1 unless an evaluation wrote it again, and the evaluation after k updates."""
+        before = bool(self._state.logged)
+        self._state.catch_up()
+        if self._size is None or bool(self._state.logged) != before:
+            self._learn()
+        trained, evaluated = self._split()
         measured = {done - 1 for done in self._state.logged if done} | self._state.evaluated.keys()
         for step in sorted(one for one in measured - self._told if one < start):
             yield Step(step, metrics=self._metrics(step))
         self._told |= measured
         after = {done - 1 for done in (*trained, *self._state.logged) if done}
         for step in sorted(one for one in {*after, *evaluated, *self._state.evaluated} if one >= start):
-            groups, wrong = self._groups(trained.get(step + 1), evaluated=False)
-            probes, wrong_too = self._groups(evaluated.get(step), evaluated=True)
-            torn = not final and bool(wrong or wrong_too)  # the file is being written
+            groups, wrong, torn = self._groups(trained.get(step + 1), evaluated=False)
+            probes, wrong_too, torn_too = self._groups(evaluated.get(step), evaluated=True)
+            torn = not final and (torn or torn_too)  # the file is being written
             yield Step(
                 step,
                 [*groups, *probes],
@@ -180,15 +201,25 @@ class _TrlRun:
     def _metrics(self, step: int) -> dict[str, float | None]:
         return self._state.logged.get(step + 1, {}) | self._state.evaluated.get(step, {})
 
-    def _groups(self, file: Path | None, *, evaluated: bool) -> tuple[list[Group], list[str]]:
+    def _groups(self, file: Path | None, *, evaluated: bool) -> tuple[list[Group], list[str], bool]:
+        """Those of a file, what is wrong with it, and whether it is torn."""
         if file is None:
-            return [], []
+            return [], [], False
         try:
             rows = _rows(file)
         except ValueError as error:
-            return [], [str(error)]
-        size = self._size
-        return [self._group(rows[at : at + size], evaluated) for at in range(0, len(rows), size)], []
+            return [], [str(error)], True
+        size = ((self._size_evaluated if evaluated else None) or self._size) or len(rows)
+        groups, wrong = [], []
+        for run in _of_one_prompt(rows) if self._prompts_tell else [rows]:
+            for at in range(0, len(run), size):
+                try:
+                    groups.append(self._group(run[at : at + size], evaluated))
+                except NOT_SUCH as error:
+                    wrong.append(
+                        f"{file.name}: {len(run[at : at + size])} rows that make no group of TRL's ({type(error).__name__}: {error})"
+                    )
+        return groups, wrong, False
 
     def _group(self, rows: Sequence[Mapping[str, Any]], evaluated: bool) -> Group:
         return Group(
@@ -227,19 +258,27 @@ def _is_number(files: Sequence[Path], name: str) -> bool:
     return bool(kinds.is_floating(kind) or kinds.is_integer(kind))
 
 
-def _group_size(path: Path, files: Sequence[Path]) -> int:
-    """The largest number that divides every run of equal prompts. Raises Unreadable if that is 1, or there is one prompt only."""
-    runs: list[int] = []
-    for file in files:
+def _of_one_prompt(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The stretches of rows whose prompts are equal."""
+    return [list(run) for _, run in groupby(rows, key=_prompt)]
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    return json.dumps(row["prompt"], sort_keys=True, default=str)
+
+
+def _group_size(files: Iterable[Path]) -> int | None:
+    """What most of these files have, by each of them the largest number that divides every stretch of equal prompts. None if there is one prompt
+    only: then nobody knows how many groups stand together.
+    """
+    sizes: Counter[int] = Counter()
+    prompts: set[str] = set()
+    for file in islice(files, LOOKED_AT):
         try:
-            prompts = [json.dumps(row["prompt"], sort_keys=True, default=str) for row in _rows(file)]
+            runs = _of_one_prompt(_rows(file))
         except ValueError:
             continue
-        runs += [len(list(of_prompt)) for _, of_prompt in groupby(prompts)]
-    size = reduce(math.gcd, runs, 0)
-    if size < 2:
-        raise Unreadable(
-            f"{path}: equal prompts do not stand together, so nothing says which rows make a group; say how many do with --group-size, "
-            "which is TRL's num_generations"
-        )
-    return size
+        if runs:
+            sizes[reduce(math.gcd, map(len, runs))] += 1
+            prompts |= {_prompt(run[0]) for run in runs}
+    return max(sizes, key=lambda size: (sizes[size], size)) if len(prompts) > 1 else None

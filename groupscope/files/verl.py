@@ -14,6 +14,7 @@ from typing import Any
 from backend.contract import yaml_text
 from backend.contract.base import Json
 from groupscope.files.format import (
+    MOST_REWARDS,
     About,
     MetricLines,
     Options,
@@ -105,6 +106,7 @@ class _VerlRun:
         places = self._find()
         row = next((_first_row(folder) for folder in (*places.rollouts, *places.validations)), {})
         self._extras = [name for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)]
+        self._extras = self._extras[: MOST_REWARDS - 1]
         config = _config(path)
         functions: list[Json] = [{"name": "score", "weight": 1.0}]
         functions += [{"name": name, "weight": 0.0} for name in self._extras]

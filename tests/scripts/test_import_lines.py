@@ -1,0 +1,161 @@
+"""What a format makes of lines that no writer should have written, of files that change meanwhile, and of more metrics than a completion can have."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from importing import FOREIGN
+
+from groupscope.files import episodes, verl
+from groupscope.files.catalog import FORMATS
+from groupscope.files.format import Lines, MetricLines, Options, Run, Step, number
+from groupscope.files.grouped import GroupedLines
+
+EPISODE = FOREIGN / "verifiers" / "verifiers" / "traces.jsonl"
+HUGE = "1" + "0" * 400
+
+
+def opened(name: str, path: Path) -> Run:
+    [format_] = [one for one in FORMATS if one.name == name]
+    return format_.open(path, Options())
+
+
+def wrong(steps: Iterator[Step]) -> list[str]:
+    return [one for step in steps for one in step.unreadable]
+
+
+def test_a_number_of_hundreds_of_digits_is_none() -> None:
+    assert (number(int(HUGE)), number(1), number(float("inf"))) == (None, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"prompt": "q", "completions": [{"text": "x", "tokens": {"entropy": [1.0]}}]}',
+        '{"prompt": "q", "completions": [{"text": "x", "tokens": {"ids": [Infinity]}}]}',
+        f'{{"step": {2**44}, "metrics": {{"loss": 1.0}}}}',
+        f'{{"step": {HUGE}, "metrics": {{"loss": 1.0}}}}',
+    ],
+    ids=["tokens without ids", "an infinite id", "a step too high", "a step of 400 digits"],
+)
+def test_a_bad_line_of_our_format_is_said_and_the_next_one_read(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(f'{{"groupscope": 1}}\n{line}\n{{"metrics": {{"loss": 0.5}}}}\n')
+    steps = list(opened("groupscope", file).steps(0, final=True))
+    assert steps[-1].metrics["loss"] == 0.5
+    assert [one.split(":")[0] for one in wrong(iter(steps))] == ["run.jsonl, line 2"]
+
+
+@pytest.mark.parametrize("read", [episodes._metrics_of, verl._metrics_of])
+@pytest.mark.parametrize(
+    "line", ["[1]", "null", '"x"', '{"step": Infinity, "data": {}}', f'{{"step": {2**44}, "data": {{}}}}']
+)
+def test_a_line_without_metrics_is_said_with_the_first_step_that_has_some(
+    read: Callable[[Any], Any], line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(f'{line}\n{{"step": 3, "data": {{"loss": 0.5}}}}\n')
+    metrics = MetricLines(file, read)
+    metrics.catch_up(0, final=True)
+    [step] = metrics.steps()
+    assert metrics.unreadable(step) == ["metrics.jsonl, line 1: no step with metrics"]
+    assert metrics.unreadable(0) == []
+
+
+def test_a_line_is_read_once_its_newline_is_there_and_counted_once(tmp_path: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    file.write_text('{"a": 1}')
+    lines = Lines(file)
+    assert list(lines.new()) == []
+    with file.open("a") as more:
+        more.write('\n{"b": 2}\nbroken\n')
+    *read, (at, broken) = lines.new()
+    assert (read, at) == ([(1, {"a": 1}), (2, {"b": 2})], 3)
+    assert str(broken).startswith("some.jsonl, line 3: ")
+    with file.open("a") as more:
+        more.write('{"c": 3}')
+    assert list(lines.new(final=True)) == [(4, {"c": 3})]
+
+
+def test_a_file_that_shrinks_between_its_two_readings_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    file.write_text('{"k": 1}\n{"k": 2}\n')
+    lines = GroupedLines(file, lambda line: line["k"], called="such line", final=True)
+    file.write_text('{"k": 1}\n')
+    assert list(lines.of(2)) == []
+    assert lines.wrong == ["some.jsonl, line 2: it is not there any more"]
+
+
+def test_an_episode_whose_trace_has_no_agent_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    whole = EPISODE.read_text().splitlines()
+    bad = json.loads(whole[0])
+    del bad["traces"][0]["agent"]
+    file = tmp_path / "traces.jsonl"
+    file.write_text("\n".join([json.dumps(bad), json.dumps(bad | {"traces": ["x"]}), *whole]) + "\n")
+    run = opened("verifiers", file)
+    assert run.about.known == opened("verifiers", EPISODE).about.known
+    said = wrong(run.steps(0, final=True))
+    assert [one.split(":")[0] for one in said] == ["traces.jsonl, line 2", "traces.jsonl, line 1"]
+
+
+def art(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    (folder / "trajectories" / "train").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "trajectories" / "train" / "0000.parquet")
+    return folder
+
+
+def trajectory(**other: Any) -> dict[str, Any]:
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    return {"group_index": 0, "reward": 1.0, "metrics": "{}", "messages": said, **other}
+
+
+def test_a_trajectory_without_what_is_trainable_begins_at_the_assistants_first_message(tmp_path: Path) -> None:
+    groups = [one for step in opened("art", art(tmp_path, [trajectory()])).steps(0, final=True) for one in step.groups]
+    assert [(one.prompt, [turn.text for turn in one.completions[0].turns]) for one in groups] == [("q", ["a"])]
+
+
+def test_trajectories_that_are_none_are_said_and_the_other_groups_read(tmp_path: Path) -> None:
+    calls = [{"role": "assistant", "content": "a", "tool_calls": "no JSON"}]
+    rows = [trajectory(messages=calls), trajectory(group_index=1)]
+    steps = list(opened("art", art(tmp_path, rows)).steps(0, final=False))
+    assert sum(len(step.groups) for step in steps) == 1
+    assert [one.split(":")[0] for one in wrong(iter(steps))] == ["train/0000.parquet, group 0"]
+    assert not any(step.open for step in steps)
+
+
+def measured(run: Run) -> tuple[dict[str, Any], list[list[str]]]:
+    """The weights that a run states, and the names of each completion's values."""
+    rewards: Any = run.about.known["rewards"]
+    completions = [one for step in run.steps(0, final=True) for group in step.groups for one in group.completions]
+    return {one["name"]: one["weight"] for one in rewards["functions"]}, [list(one.rewards) for one in completions]
+
+
+def test_more_metrics_than_a_completion_can_have_are_cut(tmp_path: Path) -> None:
+    many = {f"m{place}": 1.0 for place in range(100)}
+    weights, [names] = measured(opened("art", art(tmp_path, [trajectory(metrics=json.dumps(many))])))
+    assert names == list(weights) == ["reward", *list(many)[:63]]
+
+
+def test_a_metric_that_the_first_trajectory_does_not_have_weighs_nothing(tmp_path: Path) -> None:
+    art(tmp_path, [trajectory()])
+    later = pa.Table.from_pylist([trajectory(metrics='{"late": 7}')])
+    pq.write_table(later, tmp_path / "trajectories" / "train" / "0001.parquet")
+    weights, names = measured(opened("art", tmp_path))
+    assert (weights, names) == ({"reward": 1.0, "late": 0.0}, [["reward"], ["reward", "late"]])
+
+
+def test_a_metric_that_the_first_episode_does_not_have_weighs_nothing(tmp_path: Path) -> None:
+    path = copytree(FOREIGN / "openenv", tmp_path / "run")
+    first = json.loads((path / "results.jsonl").read_text().splitlines()[0])
+    with (path / "results.jsonl").open("a") as more:
+        more.write(json.dumps(first | {"verify_metrics": {"late": 7, "word": "no number"}}) + "\n")
+        more.write(json.dumps(first | {"verify_metrics": {f"m{place}": 1 for place in range(100)}}) + "\n")
+    weights, names = measured(opened("openenv", path))
+    assert (weights["reward"], weights["late"], len(weights)) == (1.0, 0.0, 64)
+    assert ["reward", "late"] in names
+    assert max(map(len, names)) == 64
