@@ -39,6 +39,7 @@ log = logging.getLogger("groupscope")
 P = ParamSpec("P")
 
 CAP_BYTES = 8 * 2**30  # of what waits on the disk for an absent backend
+ROUNDED = 1e-2  # an advantage up to this, where all rewards are equal, is rounding
 LONGEST_NAME = 200  # of a metric, in characters
 _LONGEST_BEAT = 2.0
 
@@ -405,8 +406,10 @@ def _state(completions: Sequence[CompletionData]) -> GroupState:
     scores = scores or [raws for one in completions if (raws := _raws(one)) is not None]
     if not scores and not any(advantages):
         return "unscored"
-    differ = any(advantages) if advantages else any(one != scores[0] for one in scores)
-    return "live" if differ else "zero_variance"
+    differ = any(one != scores[0] for one in scores)
+    # equal rewards leave a trainer in float32 the rounding of their mean, over an eps such as 1e-4
+    moved = [advantage for advantage in advantages if abs(advantage) > (0.0 if differ or not scores else ROUNDED)]
+    return "live" if moved or (differ and not advantages) else "zero_variance"
 
 
 def _raws(one: CompletionData) -> list[float | None] | None:

@@ -117,7 +117,7 @@ def test_weights_that_nobody_recorded_are_not_guessed_and_such_a_group_is_not_ca
     groups = groups_of(backend, run.id, 0)
     for group in groups:
         advantages = [one.advantage for one in group.completions]
-        assert group.state == ("live" if any(advantages) else "zero_variance")
+        assert group.state == ("live" if any(abs(one) > 1e-2 for one in advantages) else "zero_variance")
         assert (group.reward_mean, {one.reward for one in group.completions}, group.scored) == (None, {None}, SIZE)
 
 

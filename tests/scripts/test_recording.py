@@ -27,6 +27,7 @@ from backend.contract.spool import Spool
 from backend.storage.tables import run_event
 from groupscope import Completion, Group, Recording, Tokens, turns_of
 from groupscope.outbox import FOLDER, deliver, left_over
+from groupscope.recording import group_report
 
 KNOWN: dict[str, Any] = {
     "sampling": {"group_size": 2},
@@ -437,3 +438,24 @@ def test_a_conversation_is_stored_with_who_said_what(backend: Backend, home: Pat
     [row] = table.to_pylist()
     assert row["text"] == stored.text
     assert json.loads(row["turns"]) == [turn.model_dump() for turn in stored.turns]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "advantages", "state"),
+    [
+        ([1.0, 0.0], [0.5, -0.5], "live"),
+        ([1.0, 0.0], [0.0, 0.0], "zero_variance"),
+        ([1.0, 0.0], [1e-6, -1e-6], "live"),
+        ([0.25, 0.25], [-4.7e-6, -4.7e-6], "zero_variance"),
+        ([0.25, 0.25], [0.3, 0.3], "live"),
+        ([None, None], [1e-6, -1e-6], "live"),
+        ([1.0, 0.0], [None, None], "live"),
+        ([1.0, 1.0], [None, None], "zero_variance"),
+        ([None, None], [None, None], "unscored"),
+    ],
+)
+def test_a_group_is_dead_if_nothing_in_it_differs_but_by_rounding(
+    rewards: list[float | None], advantages: list[float | None], state: str
+) -> None:
+    said = [Completion("x", reward=one, advantage=other) for one, other in zip(rewards, advantages, strict=True)]
+    assert group_report(0, Group("?", said), [None, None], {}).state == state
