@@ -143,7 +143,7 @@ class _VerlRun:
     def _step(self, step: int, rollout: Path | None, validation: Path | None, final: bool) -> Step:
         groups: list[Group] = []
         wrong: list[str] = []
-        for file, evaluated in ((rollout, False), (validation, True)):
+        for file, evaluated in ((validation, True), (rollout, False)):  # in the order in which they are written
             if file is not None:
                 found, bad = _groups(file, self._extras, evaluated=evaluated, final=final)
                 groups += found
