@@ -198,7 +198,7 @@ def test_conversations_are_turns(backend: Backend, tmp_path: Path) -> None:
     ]
     (folder := tmp_path / "completions").mkdir()
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
-    run, _ = imported(backend, tmp_path)
+    run, _ = imported(backend, tmp_path, group_size=2)
     [group] = groups_of(backend, run.id, 0)
     assert group.prompt == "Add 2 and 2."
     for one in group.completions:
