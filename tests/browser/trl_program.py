@@ -1,6 +1,7 @@
 """A program of somebody's own, as docs/trainers/trl.md has it: TRL trains a model on problems that are too hard for it. Its argument is a folder for TRL's output."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ MODEL = str(Path(worker.models.__file__).parent / "tiny_arithmetic")
 
 
 def right(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-    """Whether the answer is the reference's."""
+    """Whether the answer is the reference's; as slow as a judge, so that a person can read a step."""
+    time.sleep(0.5)
     return [float(text.strip() == one) for text, one in zip(completions, answer, strict=True)]
 
 
