@@ -112,12 +112,13 @@ class Teller:
             self.recording.finish()
 
 
-def _v1(base: Any, options: Mapping[str, Any]) -> Any:
-    class RecordedTrainer(base):  # type: ignore[misc]
+def _followed(base: Any, options: Mapping[str, Any]) -> Any:
+    """What both of verl's trainers have in common."""
+
+    class Followed(base):  # type: ignore[misc]  # verl is not installed where types are checked
         _teller = Teller(options)
 
         def fit(self, *args: Any, **kwargs: Any) -> None:
-            self._teller.begin(self)
             error = None
             try:
                 super().fit(*args, **kwargs)
@@ -131,6 +132,15 @@ def _v1(base: Any, options: Mapping[str, Any]) -> Any:
             metrics = super()._validate(*args, **kwargs)
             self._teller.evaluated(self, metrics)
             return metrics
+
+    return Followed
+
+
+def _v1(base: Any, options: Mapping[str, Any]) -> Any:
+    class RecordedTrainer(_followed(base, options)):  # type: ignore[misc]  # a class made above
+        def fit(self, *args: Any, **kwargs: Any) -> None:
+            self._teller.begin(self)
+            super().fit(*args, **kwargs)
 
         def _compute_metrics(self, batch: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
             """The last that happens before the batch is cleared, with all metrics of its step."""
@@ -141,29 +151,12 @@ def _v1(base: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _legacy(base: Any, options: Mapping[str, Any]) -> Any:
-    class RecordedTrainer(base):  # type: ignore[misc]
-        _teller = Teller(options)
-
+    class RecordedTrainer(_followed(base, options)):  # type: ignore[misc]  # a class made above
         def _load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
             """From here on it is known at which step it begins."""
             found = super()._load_checkpoint(*args, **kwargs)
             self._teller.begin(self)
             return found
-
-        def fit(self, *args: Any, **kwargs: Any) -> None:
-            error = None
-            try:
-                super().fit(*args, **kwargs)
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                self._teller.end(error)
-
-        def _validate(self, *args: Any, **kwargs: Any) -> Any:
-            metrics = super()._validate(*args, **kwargs)
-            self._teller.evaluated(self, metrics)
-            return metrics
 
         def _update_actor(self, batch: Any) -> Any:
             """The batch is whole here, whether or not it is written to a folder."""

@@ -18,7 +18,7 @@ PER_TOKEN = ("logprobs", "trainer_logprobs", "reference_logprobs", "entropies")
 
 
 def write_long_training(folder: Path, *, turns: int = 50, tokens: int = 20_000, group: int = 4) -> dict[str, Any]:
-    """One step with one group of conversations, each of so many turns and tokens. Returns what was written of the first of them: `texts` by
+    """One step with one group of long conversations. Returns what the first of them says: `texts` by
     turn, `ids`, and `mask`.
     """
     draw = random.Random(50)

@@ -13,7 +13,7 @@ from groupscope.files.trl import TrlFormat
 
 
 def write(folder: Path, done: int, size: int, prompts: Any, **rewards: float) -> None:
-    """The file after so many updates, with as many rows for each prompt."""
+    """The file that TRL writes after `done` updates: `size` rows for each prompt."""
     (folder / "completions").mkdir(exist_ok=True)
     scores = rewards or {"right": 1.0}
     rows = [
