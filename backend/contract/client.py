@@ -143,9 +143,10 @@ class Client:
         notes: str = "",
         priority: int = 0,
         parent_id: int | None = None,
+        fork_at: int | None = None,
         idempotency_key: str | None = None,
     ) -> r.Run:
-        """Store and queue a run."""
+        """Store and queue a run; with `fork_at` one that goes on from the parent's checkpoint at that step."""
         body: dict[str, Json] = {
             "config": dict(config),
             "name": name,
@@ -153,9 +154,15 @@ class Client:
             "notes": notes,
             "priority": priority,
             "parent_id": parent_id,
+            "fork_at": fork_at,
         }
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._to.post(r.Run, "/api/v1/runs", body, **headers)
+
+    def fork_run(self, run_id: int, step: int, overrides: Mapping[str, Json] = {}, name: str | None = None) -> r.Run:
+        """Queue a run that goes on from a run's checkpoint at a step, with some fields (by dotted paths) changed."""
+        body: dict[str, Json] = {"step": step, "overrides": dict(overrides), "name": name}
+        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/fork", body)
 
     runs = _list("/api/v1/runs", r.Page[r.Run], q.RunQuery)
     sweeps = _list("/api/v1/sweeps", r.Page[r.SweepSummary], q.PageQuery)
@@ -194,9 +201,10 @@ class Client:
         response = self._to.send("PATCH", f"/api/v1/runs/{run_id}", body=update.model_dump(exclude_unset=True))
         return r.Run.model_validate_json(response.content)
 
-    def delete_run(self, run_id: int) -> None:
-        """Delete a run that is not running: it is gone at once, its records and files a little later."""
-        self._to.send("DELETE", f"/api/v1/runs/{run_id}")
+    def delete_run(self, run_id: int, *, keep_trunk: bool = False) -> None:
+        """Delete a run that is not running: it is gone at once, its records and files a little later, or, to keep the trunk of its
+        forks, once these are deleted."""
+        self._to.send("DELETE", f"/api/v1/runs/{run_id}", query=q.DeleteQuery(keep_trunk=keep_trunk))
 
     def deletions(self) -> list[r.Deletion]:
         """Deleted runs whose rows are still being removed."""

@@ -77,6 +77,12 @@ class PageQuery(Frozen):
         return None if self.cursor is None else int(self.cursor)
 
 
+class DeleteQuery(Frozen):
+    """The query of DELETE /runs/{id}: whether what its forks need stays until they are deleted, too."""
+
+    keep_trunk: bool = False
+
+
 class RetryQuery(Frozen):
     """How a run is queued again."""
 
