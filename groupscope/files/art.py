@@ -17,6 +17,7 @@ from groupscope.files.format import (
     Run,
     Step,
     number,
+    numbered,
     numbers,
     with_metrics,
 )
@@ -46,11 +47,8 @@ class ArtFormat:
 
 def _files(path: Path) -> dict[str, dict[int, Path]]:
     """By their split and the number in their name."""
-    found: dict[str, dict[int, Path]] = {}
-    for file in sorted(path.glob("trajectories/*/*.parquet")):
-        if file.stem.isdecimal():
-            found.setdefault(file.parent.name, {})[int(file.stem)] = file
-    return found
+    splits = {folder.name: numbered(folder, r"(\d+)\.parquet") for folder in sorted(path.glob("trajectories/*"))}
+    return {name: files for name, files in splits.items() if files}
 
 
 def _is_trajectories(file: Path) -> bool:

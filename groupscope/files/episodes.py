@@ -6,7 +6,6 @@ adds. A completion here is one trace: its messages from the first that the model
 
 import json
 import math
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from groupscope.files.format import (
     Unreadable,
     first_object,
     number,
+    numbered,
     required_step,
     with_metrics,
 )
@@ -39,7 +39,6 @@ TRACES = "traces.jsonl"
 CONFIG = "configs/resolved"
 LONGEST_LINE = 2**26  # bytes of the first, by which the files are recognised
 MOST_FIRST = 64  # episodes that say which rewards there are, and how they are weighed
-STEP_FOLDER = re.compile(r"step_(\d+)")
 PER_TOKEN = {
     "sampling_logprob": "logprobs",
     "logprob": "trainer_logprobs",
@@ -92,17 +91,11 @@ def _is_episode(line: Mapping[str, Any]) -> bool:
 
 
 def _step_folders(path: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(STEP_FOLDER.fullmatch(folder.name), folder) for folder in (path / "rollouts").iterdir()]
-    except OSError:
-        return {}
-    return {int(match[1]): folder for match, folder in named if match}
+    return numbered(path / "rollouts", r"step_(\d+)")
 
 
 def _first_files(path: Path) -> list[Path]:
-    folders = _step_folders(path)
-    return sorted(folders[min(folders)].glob(f"*/*/{TRACES}")) if folders else []
+    return [file for folder in list(_step_folders(path).values())[:1] for file in sorted(folder.glob(f"*/*/{TRACES}"))]
 
 
 def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,17 @@ class Format(Protocol):
     def open(self, path: Path, options: Options) -> Run:
         """The run. Raises Unreadable, for a version that is not known, say."""
         ...
+
+
+def numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """What lies in a folder under names with a number, which is the pattern's group, by that number and in its order. A folder that cannot be
+    read has nothing.
+    """
+    try:
+        named = [(re.fullmatch(pattern, one.name), one) for one in folder.iterdir()]
+    except OSError:
+        return {}
+    return dict(sorted((int(match[1]), one) for match, one in named if match))
 
 
 class Lines:

@@ -6,7 +6,6 @@ after the other without their roles: what the loss counts is the assistant's, wh
 
 import hashlib
 import json
-import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -15,12 +14,11 @@ from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, first_object, number
+from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, first_object, number, numbered
 from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
-FILE = re.compile(r"(train|val)_data_step(\d+)\.jsonl")
 TRAINED = {"rewards", "token_ids", "token_loss_mask", "advantages", "idx"}
 PER_TOKEN = {"sampling_logprob": "generation_logprobs", "old_logprob": "prev_logprobs", "advantage": "advantages"}
 BETWEEN = "environment"  # the role of what stands between two messages of the assistant
@@ -34,8 +32,7 @@ class NemoRlFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first line of its first file of a training."""
-        files = _files(path, "train")
-        return bool(files) and first_object(files[min(files)], 2**26).keys() >= TRAINED
+        return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:1])
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Never raises."""
@@ -43,12 +40,7 @@ class NemoRlFormat:
 
 
 def _files(path: Path, kind: str) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(FILE.fullmatch(file.name), file) for file in path.iterdir()]
-    except OSError:
-        return {}
-    return {int(match[2]): file for match, file in named if match and match[1] == kind}
+    return numbered(path, rf"{kind}_data_step(\d+)\.jsonl")
 
 
 class _NemoRlRun:

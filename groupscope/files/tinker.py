@@ -4,19 +4,28 @@ A summary has rewards and lengths, and neither prompts nor texts nor tokens.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from backend.contract.base import Json
 from groupscope.conversation import ASSISTANT, Turn
-from groupscope.files.format import NOT_SUCH, About, MetricLines, Options, Run, Step, Unreadable, first_object, number
+from groupscope.files.format import (
+    NOT_SUCH,
+    About,
+    MetricLines,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    first_object,
+    number,
+    numbered,
+)
 from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 
 VERSION = 1  # of a summary
-FOLDER = re.compile(r"iteration_(\d+)")
 SUMMARIES = "_rollout_summaries.jsonl"
 TRAIN = "train"
 FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"}
@@ -46,17 +55,11 @@ class TinkerFormat:
 
 
 def _folders(path: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(FOLDER.fullmatch(folder.name), folder) for folder in path.iterdir()]
-    except OSError:
-        return {}
-    return {int(match[1]): folder for match, folder in named if match}
+    return numbered(path, r"iteration_(\d+)")
 
 
 def _first_file(path: Path) -> Path:
-    folders = _folders(path)
-    found = (file for number_ in sorted(folders) for file in sorted(folders[number_].glob(f"*{SUMMARIES}")))
+    found = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
     return next(found, path / SUMMARIES)
 
 

@@ -17,10 +17,9 @@ from typing import Any
 from backend.contract.base import Json
 from backend.contract.protocol import EVALUATION
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, Unreadable, number, numbers
+from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, Unreadable, number, numbered, numbers
 from groupscope.recording import Completion, Group
 
-FILE = re.compile(r"completions_(\d+)\.parquet")
 BEFORE, AFTER = ("step", "prompt", "completion"), "advantage"  # the columns around those of the rewards
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 LOOKED_AT = 50  # files, for the size of a group
@@ -44,13 +43,8 @@ class TrlFormat:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    """By the number of the update in their name, in order."""
-    folder = path / "completions" if (path / "completions").is_dir() else path
-    try:
-        named = [(FILE.fullmatch(file.name), file) for file in folder.iterdir()]
-    except OSError:
-        return {}
-    return dict(sorted((int(match[1]), file) for match, file in named if match))
+    """By the number of the update in their name."""
+    return numbered(path / "completions" if (path / "completions").is_dir() else path, r"completions_(\d+)\.parquet")
 
 
 def _columns(file: Path) -> list[str]:

@@ -5,7 +5,6 @@ of a group stand in any order and without a name for it, and are put together by
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,12 +23,12 @@ from groupscope.files.format import (
     all_lines,
     first_object,
     number,
+    numbered,
 )
 from groupscope.recording import Completion, Group
 
 ROW = {"input", "output", "gts", "score", "step"}  # what each line has
 KNOWN = {*ROW, "uid", "reward", "request_id"}
-STEP_FILE = re.compile(r"(\d+)\.jsonl")
 HYDRA = ".hydra/config.yaml"
 
 
@@ -75,17 +74,11 @@ def _inside(folder: Path, *, folders: bool) -> list[Path]:
 
 
 def _step_files(folder: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    named = ((STEP_FILE.fullmatch(file.name), file) for file in folder.iterdir())
-    return {int(match[1]): file for match, file in named if match}
+    return numbered(folder, r"(\d+)\.jsonl")
 
 
 def _first_row(folder: Path) -> dict[str, Any]:
-    try:
-        files = _step_files(folder)
-    except OSError:
-        return {}
-    row = first_object(files[min(files)]) if files else {}
+    row = next(map(first_object, _step_files(folder).values()), {})
     return row if row.keys() >= ROW else {}
 
 
