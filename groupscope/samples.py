@@ -1,11 +1,10 @@
 """What a trainer's batch has of each completion, and the groups that its rows make."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.contract.base import Json
+from backend.contract.base import Json, finite
 from backend.contract.token_texts import TokenTexts
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens, Values
@@ -76,6 +75,6 @@ def plain(value: Any) -> Any:
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, float):
+        return finite(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,7 +1,6 @@
 """What a format says of the files it knows: whose they are, and their steps, one after the other."""
 
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from backend.contract.base import Json
+from backend.contract.base import Json, finite
 from groupscope.recording import Group
 
 NOT_SUCH = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -222,11 +221,8 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def number(value: Any) -> float | None:
-    """The value, if it is a finite number, and not one of hundreds of digits."""
-    try:
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    except OverflowError:
-        return None
+    """The value, if it is a finite number."""
+    return finite(value) if isinstance(value, int | float) else None
 
 
 def with_metrics(rewards: Mapping[str, float | None], metrics: Mapping[str, float | None]) -> dict[str, float | None]:
