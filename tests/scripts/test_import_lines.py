@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from importing import FOREIGN
 
-from groupscope.files import episodes, verl
+from groupscope.files import prime_rl, verl
 from groupscope.files.catalog import FORMATS
 from groupscope.files.format import Lines, MetricLines, Options, Run, Step, number
 from groupscope.files.grouped import GroupedLines
@@ -51,7 +51,7 @@ def test_a_bad_line_of_our_format_is_said_and_the_next_one_read(line: str, tmp_p
     assert [one.split(":")[0] for one in wrong(iter(steps))] == ["run.jsonl, line 2"]
 
 
-@pytest.mark.parametrize("read", [episodes._metrics_of, verl._metrics_of])
+@pytest.mark.parametrize("read", [prime_rl._metrics_of, verl._metrics_of])
 @pytest.mark.parametrize(
     "line", ["[1]", "null", '"x"', '{"step": Infinity, "data": {}}', f'{{"step": {2**44}, "data": {{}}}}']
 )
