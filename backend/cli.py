@@ -22,8 +22,8 @@ from backend.contract.connection import Connection
 from backend.contract.grpo import GrpoConfig
 from backend.contract.home import CannotStart, load, system_words, token_in
 from backend.contract.records import MOST_PARTS
+from backend.contract.trl_parser import is_trl, read_trl
 from backend.contract.trl_script import script_of, trl_script
-from backend.contract.trl_text import is_trl, read_trl
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp

@@ -1,6 +1,6 @@
 """TRL's settings and this program's: which mean the same, and a configuration of ours in TRL's words.
 
-Names and defaults are those of GRPOConfig in TRL 1.16. `trl_reading` goes the other way, by the same tables.
+Names and defaults are those of GRPOConfig in TRL 1.16. `trl_conversion` goes the other way, by the same tables.
 """
 
 from collections.abc import Iterator, Mapping

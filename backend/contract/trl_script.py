@@ -9,8 +9,8 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Client
 from backend.contract.grpo import GrpoConfig
 from backend.contract.trl import in_other_words, settings_for
-from backend.contract.trl_reading import left_out, used_here
-from backend.contract.trl_text import BESIDE, OURS
+from backend.contract.trl_conversion import left_out, used_here
+from backend.contract.trl_parser import BESIDE, OURS
 
 _ADAPTER = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_target_modules": "target_modules"}
 _WIDTH = 110
@@ -59,7 +59,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
             "from peft import LoraConfig\n" if is_adapted else "",
             "from trl import GRPOConfig, GRPOTrainer\n\n",
             "import groupscope\n",
-            "from worker.trl import Parts\n\n",
+            "from worker.script_parts import Parts\n\n",
             "# What Groupscope's own package reads: the model, the task and the rewards.\n",
             f"{OURS} = {_literal(used_here(config))}\n\n",
             "# What TRL has nothing like. It does nothing here; the form reads it back.\n",
