@@ -27,7 +27,7 @@ from backend.contract.trl_script import script_of, trl_script
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
-    from groupscope.files.importer import Tally
+    from groupscope.files.tally import Tally
 
 _SHOWN_EVERY = 0.5  # seconds, of an import's progress
 
@@ -267,12 +267,13 @@ def import_(
 ) -> None:
     """Record what another trainer left on the disk as runs. Again and again: only what is new is sent."""
     from groupscope.files.catalog import named
+    from groupscope.files.delivery import Labels
     from groupscope.files.format import Options, Unreadable
-    from groupscope.files.importer import Imports, Labels
+    from groupscope.files.importer import Importer
 
     with _client(backend, token_file, home) as client:
         try:
-            imports = Imports(
+            importer = Importer(
                 client,
                 path,
                 options=Options(group_size),
@@ -284,12 +285,12 @@ def import_(
             )
             if follow:
                 with _until_asked_to_end() as asked:
-                    imports.follow(asked)
+                    importer.follow(asked)
             else:
-                imports.once()
+                importer.once()
         except Unreadable as error:
             _fail(str(error))
-        if imports.failed:
+        if importer.failed:
             raise typer.Exit(1)
 
 
