@@ -6,16 +6,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
-from groupscope.conversation import text_in, turns_of
+from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    MOST_REWARDS,
     NOT_SUCH,
     About,
     MetricLines,
     Options,
     Run,
     Step,
+    columns_of,
+    known_rewards,
     number,
     numbered,
     numbers,
@@ -38,7 +38,7 @@ class ArtFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the columns of a file of trajectories."""
-        return any(_is_trajectories(file) for files in _files(path).values() for file in list(files.values())[:1])
+        return any(set(columns_of(next(iter(files.values())))) >= COLUMNS for files in _files(path).values())
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Never raises."""
@@ -49,16 +49,6 @@ def _files(path: Path) -> dict[str, dict[int, Path]]:
     """By their split and the number in their name."""
     splits = {folder.name: numbered(folder, r"(\d+)\.parquet") for folder in sorted(path.glob("trajectories/*"))}
     return {name: files for name, files in splits.items() if files}
-
-
-def _is_trajectories(file: Path) -> bool:
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    try:
-        return set(pq.read_schema(file).names) >= COLUMNS
-    except (ArrowException, OSError):
-        return False
 
 
 class _ArtRun:
@@ -74,11 +64,8 @@ class _ArtRun:
             for file in split.values():
                 for row in _rows(file, [], ["metrics"]):
                     names |= dict.fromkeys(_measured(row))
-        functions: list[Json] = [{"name": "reward", "weight": 1.0}]
-        functions += [{"name": name, "weight": 0.0} for name in names]
-        self.about = About(
-            "ART", f"ART, {path.resolve().name}", known={"rewards": {"functions": functions[:MOST_REWARDS]}}
-        )
+        weights = with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0))
+        self.about = About("ART", f"ART, {path.resolve().name}", known=known_rewards(weights))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """An evaluation is of the number of updates in its file's name."""
@@ -163,7 +150,7 @@ def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:
     ]
     first = next((at for at, one in enumerate(messages) if one.get("trainable")), None)
     if first is None:
-        first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+        first = completion_start(messages)
     reward = number(row["reward"])
     return "\n".join(map(text_in, messages[:first])), Completion(
         turns=turns_of(messages)[len(turns_of(messages[:first])) :],

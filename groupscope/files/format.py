@@ -161,6 +161,26 @@ def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def json_object(path: Path) -> dict[str, Json]:
+    """The object in a JSON file; empty if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def columns_of(path: Path) -> list[str]:
+    """The columns of a Parquet file; of what cannot be read as one, none."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (ArrowException, OSError):
+        return []
+
+
 def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[str]]:
     """The objects of a file's lines, by their numbers, and what is wrong with the others."""
     found = list(Lines(path).new(final=final))
@@ -223,6 +243,12 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
 def number(value: Any) -> float | None:
     """The value, if it is a finite number."""
     return finite(value) if isinstance(value, int | float) else None
+
+
+def known_rewards(weights: Mapping[str, float | None]) -> dict[str, Json]:
+    """Rewards by their name with their weight, None if it is not known, as `About.known` has them."""
+    functions: list[Json] = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    return {"rewards": {"functions": functions}}
 
 
 def with_metrics(rewards: Mapping[str, float | None], metrics: Mapping[str, float | None]) -> dict[str, float | None]:

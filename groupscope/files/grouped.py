@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from groupscope.files.format import NOT_SUCH, Lines
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 class GroupedLines(Generic[Key]):
@@ -27,26 +28,33 @@ class GroupedLines(Generic[Key]):
             try:
                 self._places.setdefault(key(line), []).append(place)
             except NOT_SUCH as error:
-                self.say(at, error)
+                self._say(at, error)
 
     @property
     def keys(self) -> list[Key]:
         """The groups in their order."""
         return list(self._places)
 
-    def of(self, key: Key) -> Iterator[tuple[int, Any]]:
-        """The number of each line of a group, and its object. A group that is not there has no lines."""
+    def read(self, key: Key, make: Callable[[Any], T]) -> Iterator[T]:
+        """What is made of each line of a group. `make` may raise one of NOT_SUCH. A group that is not there has no lines."""
+        for at, line in self._of(key):
+            try:
+                yield make(line)
+            except NOT_SUCH as error:
+                self._say(at, error)
+
+    def _of(self, key: Key) -> Iterator[tuple[int, Any]]:
         for place in self._places.get(key, ()):
             self._lines.place = place
             found = next(self._lines.new(final=self._final), None)
             if found is None:
-                self.say(place[1] + 1, ValueError("it is not there any more"))
+                self._say(place[1] + 1, ValueError("it is not there any more"))
             elif isinstance(found[1], ValueError):
                 self.wrong.append(str(found[1]))
             else:
                 yield found
 
-    def say(self, at: int, error: Exception) -> None:
+    def _say(self, at: int, error: Exception) -> None:
         """A line cannot be read after all."""
         reason = str(error) if type(error) is ValueError else f"no {self._called} ({type(error).__name__}: {error})"
         self.wrong.append(f"{self._lines.path.name}, line {at}: {reason}")

@@ -12,9 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
-from groupscope.conversation import Turn, text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, first_object, number, numbered
+from groupscope.conversation import Turn, completion_start, text_in, turns_of
+from groupscope.files.format import About, Options, Run, Step, first_object, known_rewards, number, numbered
 from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
@@ -46,8 +45,7 @@ def _files(path: Path, kind: str) -> dict[int, Path]:
 class _NemoRlRun:
     def __init__(self, path: Path) -> None:
         self._path = path
-        known: dict[str, Json] = {"rewards": {"functions": [{"name": "reward", "weight": 1.0}]}}
-        self.about = About("NeMo-RL", f"NeMo-RL, {path.resolve().name}", known=known)
+        self.about = About("NeMo-RL", f"NeMo-RL, {path.resolve().name}", known=known_rewards({"reward": 1.0}))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """Step k has the samples of train file k + 1, and the validation after k updates."""
@@ -98,17 +96,12 @@ def _prompt_of_validation(row: Any) -> str:
 
 
 def _split(messages: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-    first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+    first = completion_start(messages)
     return messages[:first], messages[first:]
 
 
 def _group(lines: GroupedLines[str], key: str, *, evaluated: bool) -> Group | None:
-    made: list[tuple[str, Completion]] = []
-    for at, row in lines.of(key):
-        try:
-            made.append(_validated(row) if evaluated else _trained(row))
-        except NOT_SUCH as error:
-            lines.say(at, error)
+    made = list(lines.read(key, _validated if evaluated else _trained))
     return Group(made[0][0], [completion for _, completion in made], evaluated=evaluated) if made else None
 
 

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
 from groupscope.conversation import ASSISTANT, Turn
 from groupscope.files.format import (
-    NOT_SUCH,
     About,
     MetricLines,
     Options,
@@ -19,6 +17,8 @@ from groupscope.files.format import (
     Step,
     Unreadable,
     first_object,
+    json_object,
+    known_rewards,
     number,
     numbered,
 )
@@ -67,9 +67,8 @@ class _TinkerRun:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._metrics = MetricLines(path / "metrics.jsonl", lambda line: (int(line["step"]), _measured(line)))
-        functions: list[Json] = [{"name": name, "weight": 1.0} for name in ("steps", "final")]
-        known: dict[str, Json] = {"rewards": {"functions": functions}}
-        config = _config(path)
+        known = known_rewards({"steps": 1.0, "final": 1.0})
+        config = json_object(path / "config.json")
         model = config.get("model_name")
         if isinstance(model, str):
             known["model"] = {"source": model[:300]}
@@ -101,14 +100,6 @@ def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _config(path: Path) -> dict[str, Json]:
-    try:
-        found = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _group_of(line: Any) -> int:
     if FIELDS - line.keys():
         raise ValueError("no rollout summary of tinker-cookbook")
@@ -120,19 +111,20 @@ def _group_of(line: Any) -> int:
 
 
 def _groups(lines: GroupedLines[int], key: int, *, evaluated: bool) -> list[Group]:
-    made: list[Completion] = []
-    about: Mapping[str, Any] = {}
-    for at, line in lines.of(key):
-        try:
-            made.append(_completion(line))
-            about = line
-        except NOT_SUCH as error:
-            lines.say(at, error)
+    made = [*lines.read(key, lambda line: (line, _completion(line)))]
     if not made:
         return []
+    about = made[-1][0]
     tags = ", ".join(map(str, found)) if isinstance(found := about.get("tags"), list) else ""
     prompt = f"Group {key} of {about['split']}{f' ({tags})' if tags else ''}: its prompt is not in the file."
-    return [Group(prompt, made, prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200], evaluated=evaluated)]
+    return [
+        Group(
+            prompt,
+            [one for _, one in made],
+            prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200],
+            evaluated=evaluated,
+        )
+    ]
 
 
 def _completion(line: Mapping[str, Any]) -> Completion:

@@ -17,7 +17,19 @@ from typing import Any
 from backend.contract.base import Json
 from backend.contract.protocol import EVALUATION
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, Unreadable, number, numbered, numbers
+from groupscope.files.format import (
+    NOT_SUCH,
+    About,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    columns_of,
+    known_rewards,
+    number,
+    numbered,
+    numbers,
+)
 from groupscope.recording import Completion, Group
 
 BEFORE, AFTER = ("step", "prompt", "completion"), "advantage"  # the columns around those of the rewards
@@ -49,13 +61,7 @@ def _files(path: Path) -> dict[int, Path]:
 
 def _columns(file: Path) -> list[str]:
     """Of a file that is TRL's, else none."""
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    try:
-        names = [str(name) for name in pq.read_schema(file).names]
-    except (ArrowException, OSError):
-        return []
+    names = columns_of(file)
     return names if names[:3] == list(BEFORE) and AFTER in names else []
 
 
@@ -136,7 +142,7 @@ class _TrlRun:
         self._learn()
         known: dict[str, Json] = {
             "sampling": {"group_size": self._size},
-            "rewards": {"functions": [{"name": name, "weight": self._weights.get(name)} for name in self._rewards]},
+            **known_rewards({name: self._weights.get(name) for name in self._rewards}),
             "budget": {"steps": self._state.max_steps},
         }
         self.about = About(

@@ -24,6 +24,7 @@ from groupscope.files.format import (
     Step,
     Unreadable,
     first_object,
+    known_rewards,
     number,
     required_step,
     with_metrics,
@@ -102,12 +103,8 @@ def about(trainer: str, folder: Path, files: Sequence[Path]) -> About:
                 models.append(trace["agent"]["config"].get("model"))
         except NOT_SUCH:
             continue  # its line is said with its step
-    functions: list[Json] = [
-        {"name": name, "weight": weight} for name, weight in with_metrics(weights, measured).items()
-    ]
-    known: dict[str, Json] = {
-        "model": {"source": str(next(filter(None, models), ""))[:300]},
-        "rewards": {"functions": functions},
+    known = known_rewards(with_metrics(weights, measured)) | {
+        "model": {"source": str(next(filter(None, models), ""))[:300]}
     }
     written_by = [one for trace in traces if isinstance(one := trace.get("verifiers"), dict)]
     versions = [one.get("version") for one in written_by] if trainer == "verifiers" else []
@@ -189,11 +186,7 @@ class Episodes:
             yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
     def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
-        for at, line in self._lines.of(key):
-            try:
-                yield from list(_rollouts(line))
-            except NOT_SUCH as error:
-                self._lines.say(at, error)
+        return chain.from_iterable(self._lines.read(key, lambda line: list(_rollouts(line))))
 
 
 def _check(line: Any) -> None:

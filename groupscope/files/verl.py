@@ -22,6 +22,7 @@ from groupscope.files.format import (
     Unreadable,
     all_lines,
     first_object,
+    known_rewards,
     number,
     numbered,
 )
@@ -101,9 +102,8 @@ class _VerlRun:
         self._extras = [name for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)]
         self._extras = self._extras[: MOST_REWARDS - 1]
         config = _config(path)
-        functions: list[Json] = [{"name": "score", "weight": 1.0}]
-        functions += [{"name": name, "weight": 0.0} for name in self._extras]
-        known = _in_our_terms(config) | {"rewards": {"functions": functions if row else []}}
+        weights = {"score": 1.0, **dict.fromkeys(self._extras, 0.0)} if row else {}
+        known = _in_our_terms(config) | known_rewards(weights)
         self.about = About("verl", f"verl, {path.resolve().name}", config=config, known=known)
 
     def _find(self) -> _Places:

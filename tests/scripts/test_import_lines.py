@@ -87,7 +87,7 @@ def test_a_file_that_shrinks_between_its_two_readings_is_said(tmp_path: Path) ->
     file.write_text('{"k": 1}\n{"k": 2}\n')
     lines = GroupedLines(file, lambda line: line["k"], called="such line", final=True)
     file.write_text('{"k": 1}\n')
-    assert list(lines.of(2)) == []
+    assert list(lines.read(2, dict)) == []
     assert lines.wrong == ["some.jsonl, line 2: it is not there any more"]
 
 
