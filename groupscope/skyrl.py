@@ -1,6 +1,6 @@
-"""SkyRL's trainer: a callback that tells of every step's groups.
+"""SkyRL's trainer: a callback that records every step's groups.
 
-At the end of a step SkyRL's batch has lost its rewards and the ids of its groups: they are noted when the advantages are computed of them.
+At the end of a step SkyRL's batch has lost its rewards and the ids of its groups: they are kept when the advantages are computed of them.
 """
 
 import logging
@@ -59,9 +59,9 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
         except Exception:  # the boundary between a record and the training that it must not end
             log.exception("this run is not recorded; the training goes on")
             return
-        trainer.compute_advantages_and_returns = partial(self._noted, trainer.compute_advantages_and_returns)
+        trainer.compute_advantages_and_returns = partial(self._keep_rewards, trainer.compute_advantages_and_returns)
 
-    def _noted(self, original: Any, data: Any) -> Any:
+    def _keep_rewards(self, original: Any, data: Any) -> Any:
         self._uids, self._rewards = [], []  # those of another step would be taken for this one's
         try:
             self._uids, self._rewards = list(data.metadata["uids"]), data["rewards"].sum(-1).tolist()

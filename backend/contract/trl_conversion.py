@@ -24,7 +24,7 @@ from backend.contract.trl import (
     surrogate_of,
 )
 
-TRLS_WAY: dict[str, Json] = {
+TRL_DEFAULTS: dict[str, Json] = {
     "algorithm.advantage": ADVANTAGES["group"],
     "telemetry.token_traces": "all",
     "telemetry.probe_prompts": 0,
@@ -316,7 +316,7 @@ def used_here(config: Settings) -> dict[str, Json]:
 
 def _base(used: Settings) -> dict[str, Json]:
     base: Json = GrpoConfig().model_dump(mode="json")
-    for path, value in TRLS_WAY.items():
+    for path, value in TRL_DEFAULTS.items():
         base = put(base, path, value)
     for path in USED:
         base = put(base, path, get(dict(used), path))

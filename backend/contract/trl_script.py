@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client
 from backend.contract.grpo import GrpoConfig
-from backend.contract.trl import in_other_words, settings_for
+from backend.contract.trl import differences, settings_for
 from backend.contract.trl_conversion import left_out, used_here
 from backend.contract.trl_parser import BESIDE, OURS
 
@@ -43,7 +43,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
         loading["revision"] = revision
     args = {"output_dir": "trl-output", **args, "model_init_kwargs": loading, "logging_steps": 1, "report_to": "none"}
     rows = [f"    {argument}={_literal(value, 4)},\n" for argument, value in args.items()]
-    others = "".join(f"# {line}\n" for line in in_other_words(config))
+    others = "".join(f"# {line}\n" for line in differences(config))
     beside = "".join(
         f"    # {why}\n    {_literal(path)}: {_literal(value, 4)},\n" for path, (value, why) in left_out(config).items()
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    NOT_SUCH,
+    MALFORMED,
     About,
     MetricLines,
     Options,
@@ -113,7 +113,7 @@ def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[
     for index, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
         try:
             yield Step(step, [_group(list(rows), evaluated=evaluated)])
-        except NOT_SUCH as error:
+        except MALFORMED as error:
             said = f"{file.parent.name}/{file.name}, group {index}: no trajectories of ART ({type(error).__name__}: {error})"
             yield Step(step, unreadable=[said])
     yield Step(step, unreadable=wrong if final else (), open=bool(wrong))
@@ -122,7 +122,7 @@ def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[
 def _parsed(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except NOT_SUCH:
+    except MALFORMED:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from backend.contract.base import Json, finite
 from groupscope.recording import Group
 
-NOT_SUCH = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something as what it is not raises; a ValueError says what is wrong."""
 MOST_STEPS = 2**40
 """No training has as many."""
@@ -192,7 +192,7 @@ class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
     def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
-        """`read` finds the step and the metrics in a line's object; it may raise one of NOT_SUCH for what has none."""
+        """`read` finds the step and the metrics in a line's object; it may raise one of MALFORMED for what has none."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)
@@ -211,7 +211,7 @@ class MetricLines:
                 if self.last < 0 and 0 in self._unreadable:
                     self._unreadable[step] = self._unreadable.pop(0)
                 self.last = max(self.last, step)
-            except NOT_SUCH as error:
+            except MALFORMED as error:
                 said = str(line) if error is line else f"{self._lines.path.name}, line {number}: no step with metrics"
                 self._unreadable[max(self.last, 0)].append(said)
         self._of = {step: values for step, values in self._of.items() if step >= start}

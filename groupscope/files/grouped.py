@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from groupscope.files.format import NOT_SUCH, Lines
+from groupscope.files.format import MALFORMED, Lines
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
@@ -14,7 +14,7 @@ class GroupedLines(Generic[Key]):
     """The places of a file's lines by their group: the file is read twice, and only one group of it is in the memory."""
 
     def __init__(self, path: Path, key: Callable[[Any], Key], *, called: str, final: bool) -> None:
-        """`key` says of which group a line's object is, or raises one of NOT_SUCH; `called` is what a line should be: "row of NeMo-RL"."""
+        """`key` says of which group a line's object is, or raises one of MALFORMED; `called` is what a line should be: "row of NeMo-RL"."""
         self._lines, self._called, self._final = Lines(path), called, final
         self.wrong: list[str] = []
         """Of each line that cannot be read one sentence."""
@@ -27,7 +27,7 @@ class GroupedLines(Generic[Key]):
                 continue
             try:
                 self._places.setdefault(key(line), []).append(place)
-            except NOT_SUCH as error:
+            except MALFORMED as error:
                 self._say(at, error)
 
     @property
@@ -36,11 +36,11 @@ class GroupedLines(Generic[Key]):
         return list(self._places)
 
     def read(self, key: Key, make: Callable[[Any], T]) -> Iterator[T]:
-        """What is made of each line of a group. `make` may raise one of NOT_SUCH. A group that is not there has no lines."""
+        """What is made of each line of a group. `make` may raise one of MALFORMED. A group that is not there has no lines."""
         for at, line in self._of(key):
             try:
                 yield make(line)
-            except NOT_SUCH as error:
+            except MALFORMED as error:
                 self._say(at, error)
 
     def _of(self, key: Key) -> Iterator[tuple[int, Any]]:

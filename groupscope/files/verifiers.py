@@ -16,7 +16,7 @@ from typing import Any
 from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
-    NOT_SUCH,
+    MALFORMED,
     About,
     Lines,
     Options,
@@ -101,7 +101,7 @@ def about(trainer: str, folder: Path, files: Sequence[Path]) -> About:
             measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
             if trace["agent"].get("trainable", True):
                 models.append(trace["agent"]["config"].get("model"))
-        except NOT_SUCH:
+        except MALFORMED:
             continue  # its line is said with its step
     known = known_rewards(with_metrics(weights, measured)) | {
         "model": {"source": str(next(filter(None, models), ""))[:300]}
