@@ -304,8 +304,9 @@ class _Progress:
         now = time.monotonic()
         if sys.stderr.isatty() and now - self._shown > _SHOWN_EVERY:
             self._shown = now
-            pace = tally.completions / (now - self._began)
-            typer.echo(f"\rstep {step:,}: {tally.completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
+            completions = tally.totals[2]
+            pace = completions / (now - self._began)
+            typer.echo(f"\rstep {step:,}: {completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """What a trainer's batch has of each completion, and the groups that its rows make."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +10,8 @@ from backend.contract.base import Json, finite
 from backend.contract.token_texts import TokenTexts
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens, Values
+
+log = logging.getLogger("groupscope")
 
 
 @dataclass
@@ -60,6 +64,15 @@ class Groups:
             ),
             finish_reason="stop" if ids and ids[-1] == self._tokenizer.eos_token_id else "length",
         )
+
+
+@contextmanager
+def training_goes_on(what: str) -> Iterator[None]:
+    """The boundary between a record and the training that it must not end: what goes wrong is logged, and `what` is not recorded."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s not recorded; the training goes on", what)
 
 
 def grpo_advantage(estimator: object, *, by_std: object) -> Json:

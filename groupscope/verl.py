@@ -1,14 +1,11 @@
 """verl's trainers: a subclass of one that records every step's groups, from verl's driver, where its batches are whole."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from groupscope.recording import Recording, start_run
-from groupscope.samples import Groups, Sample, grpo_advantage, plain
-
-log = logging.getLogger("groupscope")
+from groupscope.samples import Groups, Sample, grpo_advantage, plain, training_goes_on
 
 PER_TOKEN = {
     "rollout_log_probs": "sampling_logprob",
@@ -54,7 +51,7 @@ class Recorder:
 
     def begin(self, trainer: Any) -> None:
         """The run begins, or goes on from a checkpoint."""
-        try:
+        with training_goes_on("this run is"):
             from omegaconf import OmegaConf
 
             config, algorithm = trainer.config, trainer.config.algorithm
@@ -73,8 +70,6 @@ class Recorder:
                 },
                 from_step=trainer.global_steps,
             )
-        except Exception:  # the boundary between a record and the training that it must not end
-            log.exception("this run is not recorded; the training goes on")
 
     def step(
         self, trainer: Any, samples: Callable[[], Iterator[Sample]], metrics: Callable[[], Mapping[str, Any]]
@@ -83,26 +78,20 @@ class Recorder:
         if self.recording is None or self._groups is None:
             return
         step = trainer.global_steps - 1  # verl's first step is 1
-        try:
+        with training_goes_on("the groups of a step are"):
             self.recording.log_groups(self._groups.of(samples()), step)
-        except Exception:  # as above
-            log.exception("the groups of a step are not recorded; the training goes on")
-        try:
+        with training_goes_on("the metrics of a step are"):
             known = {name: value for name, value in metrics().items() if not name.startswith("val-")}
             self.recording.log_metrics(known, step)
-        except Exception:  # as above
-            log.exception("the metrics of a step are not recorded; the training goes on")
         self.recording.end_step()
 
     def evaluated(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
         """A validation is over."""
         if self.recording is None:
             return
-        try:
+        with training_goes_on("the metrics of an evaluation are"):
             known = {f"eval/{name}": value for name, value in metrics.items()}
             self.recording.log_metrics(known, trainer.global_steps)
-        except Exception:  # as above
-            log.exception("the metrics of an evaluation are not recorded; the training goes on")
 
     def end(self, error: BaseException | None) -> None:
         """The training is over."""

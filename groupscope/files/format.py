@@ -15,7 +15,7 @@ from groupscope.recording import Group
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something as what it is not raises; a ValueError says what is wrong."""
 MOST_STEPS = 2**40
-"""No training has as many."""
+"""No training has as many, and the reports of each have numbers of 63 bits (`delivery.REPORTS_A_STEP`)."""
 
 MOST_REWARDS = 64
 """Values that a completion can have by their name."""

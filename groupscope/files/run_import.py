@@ -16,11 +16,10 @@ from backend.contract.client import ApiError
 from backend.contract.foreign_metrics import in_our_names
 from backend.contract.report_parts import in_parts
 from groupscope.files.delivery import REPORTS_A_STEP, Delivery, Outdated
-from groupscope.files.format import Run, Step, Unreadable
+from groupscope.files.format import MOST_STEPS, Run, Step, Unreadable
 from groupscope.files.pending_step import OF_REWARDS, PendingStep
 from groupscope.files.tally import SHOWN_LINES
 
-LAST_STEP = 2**40  # whose reports still have numbers of 63 bits
 PART_CHARACTERS = 2**24  # of completions that are sent before the rest of their step is known
 SETTLED_SECONDS = 0.7  # without a change, after which a step counts as whole
 OPEN_SECONDS = 5.0  # the same, for one of which more may come; twice as long each time that more did
@@ -94,8 +93,8 @@ class RunImport:
         for late in self._late.values():
             self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
-            if not 0 <= piece.step <= LAST_STEP:
-                raise Unreadable(f"a step has the number {piece.step:,}, and 0 to {LAST_STEP:,} are expected")
+            if not 0 <= piece.step <= MOST_STEPS:
+                raise Unreadable(f"a step has the number {piece.step:,}, and 0 to {MOST_STEPS:,} are expected")
             if piece.step < self._next:
                 self._late[piece.step] = piece
                 self._send_late(piece)

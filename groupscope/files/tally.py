@@ -18,22 +18,11 @@ class Tally:
     """By step how many lines, and the first of them."""
 
     @property
-    def steps(self) -> int:
-        """Those that are whole."""
-        return self._sum(0)
-
-    @property
-    def groups(self) -> int:
-        """Of all steps."""
-        return self._sum(1)
-
-    @property
-    def completions(self) -> int:
-        """Of all steps."""
-        return self._sum(2)
-
-    def _sum(self, place: int) -> int:
-        return sum(one[place] for one in list(self.brought.values()))  # to which another thread adds
+    def totals(self) -> tuple[int, int, int]:
+        """How many whole steps, groups and completions."""
+        brought = [(0, 0, 0), *self.brought.values()]  # in one go: another thread adds to them
+        steps, groups, completions = map(sum, zip(*brought, strict=True))
+        return steps, groups, completions
 
     def add(self, step: int, report: p.Report) -> None:
         """What a report brought of a step."""
@@ -51,8 +40,9 @@ class Tally:
 
     def summary(self) -> str:
         """In a sentence, with the lines that could not be read."""
-        new = f"{_counted(self.steps, 'step')}, {_counted(self.groups, 'group')}, {_counted(self.completions, 'completion')}"
-        said = [f"run {self.run_id}: {new if self.steps or self.groups else 'nothing new'}"]
+        counted = zip(self.totals, ("step", "group", "completion"), strict=True)
+        new = ", ".join(_counted(*one) for one in counted) if any(self.totals) else "nothing new"
+        said = [f"run {self.run_id}: {new}"]
         if count := sum(count for count, _ in self.unreadable.values()):
             said[0] += f"; {_counted(count, 'line')} could not be read:"
             first = [line for _, lines in self.unreadable.values() for line in lines][:SHOWN_LINES]
