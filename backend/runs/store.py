@@ -115,7 +115,8 @@ def of_present(table: FromClause) -> ColumnElement[bool]:
 
 def needed_by_forks(run_id: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a run that is there has steps of this one in its history."""
-    return exists().where(trunk.c.of_run_id == run_id, run.c.id == trunk.c.run_id, PRESENT)
+    fork = run.alias()
+    return exists().where(trunk.c.of_run_id == run_id, fork.c.id == trunk.c.run_id, fork.c.status != DELETED)
 
 
 def forks_of(tx: Connection, run_id: int) -> list[int]:
