@@ -18,7 +18,15 @@ from backend.contract.base import Json
 from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
-from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import (
+    CommonPrompt,
+    CompletionHit,
+    Difference,
+    Distribution,
+    Lineage,
+    PromptSummary,
+    StepScores,
+)
 from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
@@ -185,12 +193,17 @@ class Client:
     """The processes that train a run now; none unless there are several."""
     health = _one("runs/{}/health", Health)
     """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
+    lineage = _list("/api/v1/lineage", r.Page[Lineage], q.LineageQuery)
     group = _one("groups/{}", Group)
     """A group with its completions."""
     tokens = _one("completions/{}/tokens", TokenTrace)
     """The token trace of a completion; ApiError `not_found` if none was kept."""
     preview_upload = _one("uploads/{}", r.UploadPreview)
     """The first rows of an upload."""
+
+    def difference(self, run_id: int, other_id: int) -> Difference:
+        """From where on two runs differ."""
+        return self._to.get(Difference, f"/api/v1/runs/{run_id}/difference/{other_id}")
 
     def catalog(self) -> Catalog:
         """Recipes, models and the JSON Schemas."""

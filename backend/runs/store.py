@@ -56,14 +56,8 @@ _REWARDS = (
 _RECENT_REWARD = select(func.avg(_REWARDS.c.value / 16) * 16).scalar_subquery().label("recent_reward")
 """Sixteenths, which are exact: the sum of the largest rewards is beyond every number."""
 
-FORKED_AT = (
-    select(func.max(trunk.c.below))
-    .where(trunk.c.run_id == run.c.id)
-    .correlate(run)
-    .scalar_subquery()
-    .label("forked_at")
-)
-_SHOWN = select(run, _TRAINED, _RECENT_REWARD, FORKED_AT)
+FORKED_AT = select(func.max(trunk.c.below)).where(trunk.c.run_id == run.c.id).correlate(run).scalar_subquery()
+_SHOWN = select(run, _TRAINED, _RECENT_REWARD, FORKED_AT.label("forked_at"))
 
 
 def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
@@ -155,6 +149,10 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
         (query.tag, select(1).select_from(tags).where(tags.c.value == query.tag).exists()),
         (query.search, run.c.name.icontains(query.search or "", autoescape=True)),
         (query.sweep, run.c.sweep_id == query.sweep),
+        (
+            query.forked_from,
+            exists().where(trunk.c.run_id == run.c.id, trunk.c.of_run_id == query.forked_from).correlate(run),
+        ),
     ]
     asked = (condition for value, condition in filters if value is not None)
     rows, cursor = newest_first(tx, _SHOWN.where(PRESENT, *asked), run.c.id, query)

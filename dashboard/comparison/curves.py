@@ -34,7 +34,8 @@ from dashboard.comparison.judgement import (
     in_rank,
     mean_and_std,
 )
-from dashboard.comparison.metrics import Found, fetch, with_whole_ends
+from dashboard.comparison.metrics import Found, fetch, shared_steps, with_whole_ends, without_shared
+from dashboard.comparison.partings import draw_partings
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
@@ -79,8 +80,10 @@ def draw_curves(runs: list[Run], controls: Controls) -> None:
     with guard():
         found = fetch(runs, (*names, SUCCESS) if controls.by else names, controls.view)
         whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
+        shared = {} if controls.by else shared_steps(runs)
     with charts:
-        _draw_charts(runs, groups_of(runs, found, controls.by), controls)
+        draw_partings(runs, shared)
+        _draw_charts(runs, groups_of(runs, without_shared(found, shared), controls.by), controls)
     _draw_outcomes(runs, whole, controls, judged)
     if controls.by:
         _draw_differences(whole, judged, updates_of(runs, controls.by))
