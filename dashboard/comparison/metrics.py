@@ -47,28 +47,6 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
     return _refine(found, runs, names, (first, last), width_of(last - first + 1, points), keep=totals)
 
 
-def without_shared(found: Mapping[int, Metrics], shared: Mapping[int, int]) -> Found:
-    """The same series without the steps that an earlier line of the charts has already: of a fork what comes after its trunk.
-
-    The last shared point stays, so that the branch begins where the trunk ends.
-    """
-    return {
-        run_id: metrics if run_id not in shared else _from_step(metrics, shared[run_id])
-        for run_id, metrics in found.items()
-    }
-
-
-def _from_step(metrics: Metrics, step: int) -> Metrics:
-    cut = {}
-    for name, series in metrics.series.items():
-        first = max(0, sum(one < step for one in series.step) - 1)
-        of = series.stretches
-        if of is not None:
-            of = of.model_copy(update={field: values[first:] for field, values in of if field != "width"})
-        cut[name] = Series.model_construct(step=series.step[first:], value=series.value[first:], stretches=of)
-    return Metrics.model_construct(run_id=metrics.run_id, series=cut)
-
-
 def shared_steps(runs: Sequence[Run]) -> dict[int, int]:
     """Of each fork, how many of its first steps are those of a run before it in the list."""
     if not any(run.forked_at is not None for run in runs):

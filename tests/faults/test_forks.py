@@ -57,3 +57,11 @@ def test_a_fork_with_another_beta_differs_from_its_first_update_on(site: Site) -
     assert losses[fork.id][:AT] == losses[parent.id][:AT]
     assert losses[fork.id][AT] != losses[parent.id][AT]
     assert at(fork.id, AT) == at(parent.id, AT)  # they were drawn before the update
+
+    # at step 0 policy and reference are the same: the penalty and its gradient are 0 until the first update
+    from_the_start = site.client.fork_run(parent.id, 0, {"algorithm.kl.beta": 1.0})
+    assert end_of(site, from_the_start.id).status == "finished"
+    loss = site.client.metrics(from_the_start.id, names=("loss",)).series["loss"].value
+    assert loss[0] == losses[parent.id][0]
+    assert at(from_the_start.id, 1) == at(parent.id, 1)
+    assert loss[1] != losses[parent.id][1]
