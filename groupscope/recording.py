@@ -115,7 +115,7 @@ class Recording:
         self._began = time.monotonic()
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
-        self._lost: list[int] = []  # those that were not
+        self._lost: list[int] = []  # those that were not, or without their groups
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -139,7 +139,13 @@ class Recording:
         if error is None:
             self.finish()
         else:
-            self.fail(f"{type(error).__name__}: {error}")
+            self._end_by(error)
+
+    def _end_by(self, error: BaseException, *, seconds: float = 10.0) -> None:
+        if isinstance(error, KeyboardInterrupt):  # somebody had enough: nothing failed
+            self.finish("stopped", seconds=seconds)
+        else:
+            self.fail(f"{type(error).__name__}: {error}", seconds=seconds)
 
     @_quietly
     def log_groups(self, groups: Iterable[Group], step: int | None = None) -> None:
@@ -195,10 +201,16 @@ class Recording:
             self._send(p.Report(attempt=1, seq=self._seq, logs=[line]))
 
     @_quietly
-    def end_step(self) -> None:
-        """Send what was logged of the step: nothing more comes of it."""
+    def end_step(self, seconds: float | None = None) -> None:
+        """Send what was logged of the step: nothing more comes of it. It ended now, or `seconds` after the training began."""
         with self._lock:
-            self._flush()
+            self._flush(seconds)
+
+    def lost(self, step: int) -> None:
+        """Note that something of a step could not be recorded, which the run's log says at its end."""
+        with self._lock:
+            if step not in self._lost[-1:]:
+                self._lost.append(step)
 
     def _at(self, step: int | None) -> bool:
         """Whether the step can still be reported; what waits of an earlier one is sent."""
@@ -215,7 +227,7 @@ class Recording:
         self._step = step
         return True
 
-    def _flush(self) -> None:
+    def _flush(self, seconds: float | None = None) -> None:
         if self._step is None:
             return
         step, groups, tokens, metrics = self._step, self._groups, self._tokens, self._metrics
@@ -235,12 +247,12 @@ class Recording:
                 groups=groups,
                 trace=trace,
                 logs=logs,
-                seconds=time.monotonic() - self._began,
+                seconds=time.monotonic() - self._began if seconds is None else seconds,
             )
             if report.trained_step is not None:
                 self._send(report)
         except Exception:  # a full disk, say; later ones may fit again
-            self._lost.append(step)
+            self.lost(step)
             raise
 
     def _send(self, report: p.Report) -> None:
@@ -267,7 +279,7 @@ class Recording:
             try:
                 self.end_step()
                 if self._lost:
-                    text = f"steps could not be recorded: {len(self._lost)}, the first of them step {self._lost[0]}"
+                    text = f"steps that could not be recorded whole: {len(self._lost)}, the first of them step {self._lost[0]}"
                     self.log_line(f"{text}; the program's own log says why", "warning")
                 if not self._over.is_set():
                     self._outbox.put(kind, message)
@@ -286,7 +298,7 @@ class Recording:
         """The program ends: by an error, which its page says, or without a word, which it says once the lease has run out."""
         error = getattr(sys, "last_value", None)
         if error is not None:
-            self.fail(f"{type(error).__name__}: {error}", seconds=2.0)
+            self._end_by(error, seconds=2.0)
         with self._lock:
             if not self._closed:
                 self._close(2.0)

@@ -323,7 +323,7 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     run = recorded(backend)
     assert rewards_of(backend, run.id)[0] == [0, 3, 4]
     [line] = backend.client.logs(run.id).items
-    assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
+    assert line.message.startswith("steps that could not be recorded whole: 2, the first of them step 1")
 
 
 def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
