@@ -24,7 +24,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
 from backend.contract.foreign_metrics import in_our_names
-from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.groups import ROUNDED, CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import RunError
@@ -38,7 +38,6 @@ log = logging.getLogger("groupscope")
 P = ParamSpec("P")
 
 CAP_BYTES = 8 * 2**30  # of what waits on the disk for an absent backend
-ROUNDED = 1e-2  # an advantage up to this, where all rewards are equal, is rounding
 LONGEST_NAME = 200  # of a metric, in characters
 _LONGEST_BEAT = 2.0
 
@@ -108,7 +107,7 @@ class Recording:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
             requests.setLevel(logging.WARNING)  # a heartbeat every two seconds is not the script's news
-        self._name, self._weights = about.worker, weights
+        self._name, self._weights, self._address = about.worker, weights, connection.backend_url
         self._lock = threading.RLock()
         self._said: set[str] = set()
         self._seq = 0
@@ -306,7 +305,7 @@ class Recording:
     def _on_claim(self, claim: p.Claim) -> None:
         self.run_id = claim.run_id
         self._claimed.set()
-        log.info("recorded as run %d", claim.run_id)
+        log.info("recorded as run %d of %s", claim.run_id, self._address)
 
     def _on_lost(self) -> None:
         self._say("the backend takes nothing more of this run: it was stopped or deleted there, or goes on elsewhere")
@@ -361,6 +360,7 @@ def start_run(
     knows (`{"sampling": {"group_size": 8}}`). `device` and `process` (its number) are those that train, if that is not this process. The backend is found as the command line finds it. Raises CannotStart without a token, and
     ValidationError for a `known` that says something else.
     """
+    show_log()
     settings = load(Connection, backend_url=backend, home=home)
     described = RecordedConfig.model_validate(
         {"trainer": Trainer(name=trainer, version=version), "theirs": dict(config or {}), **(known or {})}
@@ -376,6 +376,14 @@ def start_run(
     )
     weights = {one.name: one.weight for one in described.rewards.functions}
     return Recording(about, settings, from_step, weights, device or device_here())
+
+
+def show_log() -> None:
+    """Have what is logged here seen in a program that did not set up logging: its news, the run's number say, would go nowhere."""
+    if not log.hasHandlers():
+        (handler := logging.StreamHandler()).setFormatter(logging.Formatter("groupscope: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 def device_here() -> str:

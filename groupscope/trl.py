@@ -30,7 +30,7 @@ from backend.contract.protocol import EVALUATION
 from backend.contract.trl import in_our_terms
 from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import device_here
+from groupscope.recording import device_here, show_log
 from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
 
@@ -44,6 +44,7 @@ OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 def attach(trainer: Any, **options: Any) -> None:
     """Have the trainer tell of its groups. Raises CannotStart without a token to show."""
     if trainer.accelerator.is_main_process:
+        show_log()
         load(Connection, home=options.get("home")).client().close()  # said now, and not after the model is loaded
     watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
     if watches:  # a notebook's cell that ran again

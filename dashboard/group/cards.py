@@ -14,7 +14,7 @@ from backend.contract.groups import CompletionRecord, Group
 from backend.contract.reward import KL_PENALTY
 from dashboard.algorithm.estimators import spell_advantage, stored_estimator
 from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
-from dashboard.charts.group import advantage_scale
+from dashboard.charts.group import scale_of
 from dashboard.charts.palette import advantage_colour, reward_colours
 from dashboard.completion_text import TextLook, text_html
 from dashboard.format import counted, number, percent, signed
@@ -55,7 +55,7 @@ def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
         reward_colours(list(dict.fromkeys(term.score.name for term in every))),
         min([0.0, *(term.value for term in every if term.value is not None)]),
         max([0.0, *values]) or 1.0,
-        advantage_scale([completion.advantage for completion in group.completions]),
+        scale_of(group.completions),
     )
 
 
