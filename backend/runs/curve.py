@@ -53,7 +53,7 @@ def points(state: Curve) -> list[float | None]:
 
 
 def _means(state: Curve) -> list[Mean]:
-    old: list[Mean] = state.get("buckets", [])  # type: ignore[assignment]  # a key that is no longer written
+    old: list[list[float]] = state.get("buckets", [])  # type: ignore[assignment]  # a key that is no longer written
     return state.get("means") or [[total / count if count else 0.0, count] for total, count in old]
 
 
