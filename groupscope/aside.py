@@ -20,6 +20,7 @@ from typing import Any
 log = logging.getLogger("groupscope")
 
 MOST_BYTES = 2**31  # that may wait here; more than this is behind by many steps
+SMALL_BYTES = 2**16  # what is no larger may always wait: metrics, and how it ended
 _NICE = 10
 _LOOKS = 2.0  # seconds between two looks whether the training is still there
 
@@ -30,21 +31,23 @@ class Guard:
     def __init__(self) -> None:
         self._broken = False
 
-    def __call__(self, what: Callable[..., Any], *args: Any) -> None:
-        """Call it with these arguments."""
+    def __call__(self, what: Callable[..., Any], *args: Any) -> bool:
+        """Call it with these arguments; whether that went well."""
         try:
             what(*args)
         except Exception:  # the boundary between a record and the training that it must not end
             if not self._broken:
                 log.exception("a part of this run is not recorded; the training goes on")
             self._broken = True
+            return False
+        return True
 
 
 class Aside:
     """An object of `made` that lives in another process, where its methods are called one after the other. `made` and all arguments are
     pickled. What is logged there is logged here.
 
-    A training that ends without `close` has the method `ended` called, with its error if there is one. Raises OSError if no process can be started.
+    A program that ends without `close` has the method `ended` called. Raises OSError if no process can be started.
     """
 
     def __init__(self, made: Callable[..., Any], *args: Any) -> None:
@@ -79,8 +82,7 @@ class Aside:
         self._reader.join()
 
     def _at_exit(self) -> None:
-        error = getattr(sys, "last_value", None)
-        self.call("ended", None if error is None else f"{type(error).__name__}: {error}")
+        self.call("ended", None)
         self.close()
 
     def _hand_over(self, message: Any) -> None:
@@ -88,7 +90,7 @@ class Aside:
         with self._lock:
             if self._gone:
                 return
-            if self._bytes + len(packed) > MOST_BYTES:
+            if len(packed) > SMALL_BYTES and self._bytes + len(packed) > MOST_BYTES:
                 raise BufferError(f"{self._bytes:,} bytes wait for the process that records")
             self._bytes += len(packed)
         self._waiting.put(packed)

@@ -323,7 +323,7 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     run = recorded(backend)
     assert rewards_of(backend, run.id)[0] == [0, 3, 4]
     [line] = backend.client.logs(run.id).items
-    assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
+    assert line.message.startswith("steps that could not be recorded whole: 2, the first of them step 1")
 
 
 def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
@@ -395,6 +395,44 @@ def test_what_a_backend_does_not_take_stays_on_the_disk_until_it_does(
     [about] = left_over(home)
     assert deliver(about, backend.client) is not None
     assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 2)
+
+
+def test_a_wrong_token_is_said_to_be_one_and_where_the_right_one_is(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "of-another-backend")
+    groupscope.start_run("mine", backend=backend.url, home=home).finish(seconds=0.5)
+    assert "It lies in <home>/token there, or is its GROUPSCOPE_TOKEN" in caplog.text
+    assert "does not answer" not in caplog.text
+
+
+def test_a_script_without_logging_is_told_which_run_records_it(backend: Backend, home: Path) -> None:
+    script = f"""
+import groupscope
+with groupscope.start_run("mine", backend={backend.url!r}, home={str(home)!r}) as run:
+    run.log_metrics({{"reward": 1.0}}, 0)
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stderr == f"groupscope: recorded as run {recorded(backend).id} of {backend.url}\n"
+    assert told.stdout == ""
+
+
+def test_a_program_that_somebody_interrupts_has_a_run_that_was_stopped(backend: Backend, home: Path) -> None:
+    def program() -> None:
+        with groupscope.start_run("mine", backend=backend.url, home=home) as one:
+            steps(one, 0, 1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program()
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("stopped", 1)
 
 
 def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
