@@ -55,6 +55,7 @@ class Aside:
             self._process = subprocess.Popen(
                 command, env=os.environ | {"PYTHONPATH": path}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
+        self._training = os.getpid()
         self._waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._bytes = 0  # of these; the thread alone takes away from it
         self._lock = threading.Lock()
@@ -79,6 +80,8 @@ class Aside:
         self._reader.join()
 
     def _at_exit(self) -> None:
+        if os.getpid() != self._training:  # a process that was forked from it, and has not its threads
+            return
         error = getattr(sys, "last_value", None)
         self.call("ended", None if error is None else f"{type(error).__name__}: {error}")
         self.close()
