@@ -84,6 +84,7 @@ def _quietly(
     @functools.wraps(method)
     def attempt(self: "Recording", /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
             self._say(f"{type(error).__name__}: {error}")
@@ -108,6 +109,7 @@ class Recording:
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
             requests.setLevel(logging.WARNING)  # a heartbeat every two seconds is not the script's news
         self._name, self._weights, self._address = about.worker, weights, connection.backend_url
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._said: set[str] = set()
         self._seq = 0
@@ -161,6 +163,11 @@ class Recording:
                     continue
                 self._groups.append(report)
                 self._tokens.append(tokens)
+
+    def _require_own_process(self) -> None:
+        """A process that was forked shares the files, and has none of the threads. Raises RuntimeError there."""
+        if os.getpid() != self._process:
+            raise RuntimeError("what a forked process logs is left out: log it in the process that began the run")
 
     def _checked(self, tokens: Tokens | None) -> Tokens | None:
         try:
@@ -295,9 +302,12 @@ class Recording:
 
     def _at_exit(self) -> None:
         """The program ends: by an error, which its page says, or without a word, which it says once the lease has run out."""
+        if os.getpid() != self._process:
+            return
         error = getattr(sys, "last_value", None)
         if error is not None:
             self._end_by(error, seconds=2.0)
+        self.end_step()
         with self._lock:
             if not self._closed:
                 self._close(2.0)

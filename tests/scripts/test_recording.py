@@ -151,6 +151,35 @@ def test_an_error_that_ends_the_program_stands_on_its_page(backend: Backend, hom
     assert not list(left_over(home))
 
 
+FORKED = """
+from processes import wait_until
+wait_until(lambda: not one._outbox._spool.waiting_bytes, "all is sent")
+if os.fork() == 0:
+    one.log_metrics({"reward": 9.0}, 9)
+    CHILD
+os.wait()
+assert os.listdir(os.environ["RECORDINGS"])
+steps(one, 4, 5)
+one.finish()
+"""
+
+
+@pytest.mark.parametrize("child", ["sys.exit()", "raise RuntimeError('of the child')"])
+def test_a_forked_process_adds_nothing_to_the_record_and_takes_nothing_away(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, child: str
+) -> None:
+    monkeypatch.setenv("RECORDINGS", str(home / FOLDER))
+    assert run_script(home, backend.url, FORKED.replace("CHILD", child)) == 0
+    run = recorded(backend)
+    assert (run.status, run.error, run.progress.step) == ("finished", None, 5)
+    assert rewards_of(backend, run.id)[0] == [0, 1, 2, 3, 4]
+
+
+def test_a_program_that_ends_without_a_word_has_its_last_step_recorded(backend: Backend, home: Path) -> None:
+    assert run_script(home, backend.url, "steps(one, 4, 5)") == 0
+    assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.slow
 def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
     start_backend: Callable[..., Backend], home: Path
