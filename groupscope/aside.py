@@ -20,7 +20,7 @@ from typing import Any
 log = logging.getLogger("groupscope")
 
 MOST_BYTES = 2**31  # that may wait here; more than this is behind by many steps
-SMALL_BYTES = 2**16  # what is no larger may always wait: metrics, and how it ended
+SMALL_BYTES = 2**16  # up to this it may always wait: metrics, and how it ended
 _NICE = 10
 _LOOKS = 2.0  # seconds between two looks whether the training is still there
 
