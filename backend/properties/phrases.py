@@ -1,0 +1,76 @@
+"""Phrases that completions use: found by counting, not given. The reward has no part in the choice."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+LONGEST = 6  # words
+CANDIDATES = 240
+RARE = 0.02  # of the completions of a part of the window: a rarer phrase is not looked for
+COUNTED = 300  # words of a completion, from either end, in which phrases are looked for
+
+Phrase = tuple[str, ...]
+
+
+def found(parts: Sequence[Sequence[Sequence[str]]]) -> list[Phrase]:
+    """The phrases whose use varies most among completions; `parts` has completions as words, by part of the window.
+
+    A phrase must be in RARE of the completions of a part, and have a letter: numbers are counted as digits.
+    """
+    texts = [[ends(spoken) for spoken in part] for part in parts if part]
+    variances: dict[Phrase, float] = {}
+    frequent: Collection[Phrase] = ()
+    for length in range(1, LONGEST + 1):
+        found_now = _frequent(texts, length, frequent)
+        variances |= found_now
+        frequent = found_now.keys()
+    lettered = [phrase for phrase in variances if any(any(map(str.isalpha, word)) for word in phrase)]
+    lettered.sort(key=lambda phrase: (-variances[phrase], -len(phrase), phrase))
+    return lettered[:CANDIDATES]
+
+
+def ends(spoken: Sequence[str]) -> Sequence[str]:
+    """The words in which phrases are looked for: of a long text both ends."""
+    return spoken if len(spoken) <= 2 * COUNTED else [*spoken[:COUNTED], *spoken[-COUNTED:]]
+
+
+def _frequent(
+    texts: Sequence[Sequence[Sequence[str]]], length: int, shorter: Collection[Phrase]
+) -> dict[Phrase, float]:
+    """Phrases of this length with the variance of having them, summed over parts. Each is made of two `shorter` ones, which are frequent, too."""
+    variances: dict[Phrase, float] = {}
+    often: set[Phrase] = set()
+    for part in texts:
+        counts: Counter[Phrase] = Counter()
+        for spoken in part:
+            counts.update(set(_of_length(spoken, length, shorter)))
+        often.update(phrase for phrase, count in counts.items() if count >= max(2.0, RARE * len(part)))
+        for phrase, count in counts.items():
+            share = count / len(part)
+            variances[phrase] = variances.get(phrase, 0.0) + share * (1 - share)
+    return {phrase: variances[phrase] for phrase in often}
+
+
+def _of_length(spoken: Sequence[str], length: int, shorter: Collection[Phrase]) -> Iterator[Phrase]:
+    for place in range(len(spoken) - length + 1):
+        phrase = tuple(spoken[place : place + length])
+        if length == 1 or (phrase[:-1] in shorter and phrase[1:] in shorter):
+            yield phrase
+
+
+class Finder:
+    """Which of some phrases a completion uses."""
+
+    def __init__(self, phrases: Sequence[Phrase]) -> None:
+        self._by_first: dict[str, list[tuple[int, Phrase]]] = {}
+        for place, phrase in enumerate(phrases):
+            self._by_first.setdefault(phrase[0], []).append((place, phrase))
+
+    def used(self, spoken: Sequence[str]) -> set[int]:
+        """The places of the phrases that are in these words."""
+        looked = ends(spoken)
+        return {
+            number
+            for place, word in enumerate(looked)
+            for number, phrase in self._by_first.get(word, ())
+            if tuple(looked[place : place + len(phrase)]) == phrase
+        }

@@ -1,0 +1,143 @@
+"""What the reward pays for, through a real backend: planted properties are found first, and nothing is found in noise."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from acting import GRPO, Actor
+from serving import Backend
+
+from backend.contract.groups import CompletionData, GroupReport, RewardScore
+from backend.contract.properties import PaidFor
+
+WORDS = [
+    "we",
+    "add",
+    "both",
+    "numbers",
+    "carry",
+    "one",
+    "then",
+    "write",
+    "down",
+    "what",
+    "remains",
+    "of",
+    "it",
+    "and",
+    "look",
+]
+Reward = Callable[[str, int], float | None]
+
+
+def answers(draw: random.Random, size: int) -> list[str]:
+    """Texts that differ in length, digits, tags and words."""
+    texts = []
+    for _ in range(size):
+        spoken = draw.choices(WORDS, k=draw.randint(6, 30))
+        spoken += [str(draw.randint(0, 999)) for _ in range(draw.randint(0, 6))]
+        draw.shuffle(spoken)
+        if draw.random() < 0.4:
+            spoken.insert(draw.randrange(len(spoken)), "as an expert")
+        text = " ".join(spoken)
+        texts.append(f"<answer>{text}</answer>" if draw.random() < 0.5 else text)
+    return texts
+
+
+def report(index: int, texts: Sequence[str], rewards: Sequence[float | None], prompt_id: str) -> GroupReport:
+    """A live group."""
+    known = [each for each in rewards if each is not None]
+    return GroupReport(
+        index=index,
+        prompt_id=prompt_id,
+        prompt_text=f"Add the numbers of {prompt_id}",
+        prompt=f"Add the numbers of {prompt_id}",
+        state="live" if len({*known}) > 1 else "zero_variance",
+        scored=len(known),
+        completions=[
+            CompletionData(
+                index=place,
+                text=text,
+                token_count=len(text.split()),
+                finish_reason="stop",
+                rewards=[
+                    RewardScore(name="judge", raw=reward, weight=1.0),
+                    RewardScore(name="truth", raw=float(len(text) % 2), weight=0.0),
+                ],
+                reward=reward,
+            )
+            for place, (text, reward) in enumerate(zip(texts, rewards, strict=True))
+        ],
+    )
+
+
+def trained(backend: Backend, pays: Reward, *, steps: int = 16, size: int = 8, groups: int = 4, seed: int = 0) -> int:
+    """A finished run whose reward is a function of the text."""
+    backend.client.create_run(GRPO)
+    actor, draw = Actor(backend.client).begin(), random.Random(seed)
+    for step in range(steps):
+        reports = []
+        for index in range(groups):
+            texts = answers(draw, size)
+            rewards = [pays(text, place) for place, text in enumerate(texts)]
+            reports.append(report(index, texts, rewards, f"item {step} {index}"))
+        actor.report(step, metrics={"reward": 0.0}, groups=reports)
+    actor.finish()
+    return actor.run_id
+
+
+def names(found: PaidFor) -> list[list[str]]:
+    """The clear ones, each with those that cannot be told apart from it."""
+    return [[one.title, *one.same] for one in found.properties if one.clear]
+
+
+@pytest.mark.parametrize(
+    ("pays", "title"),
+    [
+        (lambda text, _: float(len(text)), "number of characters"),
+        (lambda text, _: float("expert" in text), "the phrase “as an expert”"),
+        (lambda text, _: float(sum(map(str.isdigit, text))), "number of digits"),
+        (lambda text, _: float("<answer>" in text), "the tag <answer>"),
+    ],
+)
+def test_what_is_paid_for_comes_first(shared_backend: Backend, pays: Reward, title: str) -> None:
+    found = shared_backend.client.properties(trained(shared_backend, pays))
+    first = found.properties[0]
+    assert title in [first.title, *first.same]
+    assert first.clear
+    assert first.correlation > 0.9
+    assert first.low is not None
+    assert first.high is not None
+    assert 0 < first.low <= first.effect <= first.high
+    assert [point.from_step for point in first.trend] == [2 * part for part in range(8)]
+    assert first.examples[0].more.value > first.examples[0].less.value
+    assert first.examples[0].more.reward > first.examples[0].less.reward
+
+
+def test_rewards_by_chance_pay_for_nothing(shared_backend: Backend) -> None:
+    draw = random.Random(7)
+    run = trained(shared_backend, lambda _text, _place: draw.choice([0.0, 1.0]))
+    found = shared_backend.client.properties(run)
+    assert found.looked_at > 20
+    assert names(found) == []
+
+
+def test_a_component_and_a_window_are_looked_at_by_themselves(shared_backend: Backend) -> None:
+    run = trained(shared_backend, lambda text, _: float("expert" in text))
+    found = shared_backend.client.properties(run, reward="truth", from_step=4, to_step=11)
+    assert (found.reward, found.rewards) == ("truth", ["judge", "truth"])
+    assert (found.from_step, found.to_step, found.groups, found.all_groups) == (4, 11, 32, 32)
+    assert "as an expert" not in str(names(found))
+    assert shared_backend.client.properties(run, reward="no such").properties == []
+
+
+def test_groups_without_a_difference_and_missing_rewards_say_nothing(shared_backend: Backend) -> None:
+    run = trained(shared_backend, lambda text, place: None if place == 0 else 1.0)
+    found = shared_backend.client.properties(run)
+    assert (found.differing, found.unscored, found.properties) == (0, 64, [])
+
+
+def test_a_run_without_groups_has_an_empty_answer(shared_backend: Backend) -> None:
+    run = shared_backend.client.create_run(GRPO).id
+    found = shared_backend.client.properties(run)
+    assert (found.groups, found.from_step, found.properties, found.phrases) == (0, None, [], [])
