@@ -1,89 +1,13 @@
 """What the reward pays for, through a real backend: planted properties are found first, and nothing is found in noise."""
 
 import random
-from collections.abc import Callable, Sequence
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO
+from planted import Reward, trained
 from serving import Backend
 
-from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.properties import PaidFor
-
-WORDS = [
-    "we",
-    "add",
-    "both",
-    "numbers",
-    "carry",
-    "one",
-    "then",
-    "write",
-    "down",
-    "what",
-    "remains",
-    "of",
-    "it",
-    "and",
-    "look",
-]
-Reward = Callable[[str, int], float | None]
-
-
-def answers(draw: random.Random, size: int) -> list[str]:
-    """Texts that differ in length, digits, tags and words."""
-    texts = []
-    for _ in range(size):
-        spoken = draw.choices(WORDS, k=draw.randint(6, 30))
-        spoken += [str(draw.randint(0, 999)) for _ in range(draw.randint(0, 6))]
-        draw.shuffle(spoken)
-        if draw.random() < 0.4:
-            spoken.insert(draw.randrange(len(spoken)), "as an expert")
-        text = " ".join(spoken)
-        texts.append(f"<answer>{text}</answer>" if draw.random() < 0.5 else text)
-    return texts
-
-
-def report(index: int, texts: Sequence[str], rewards: Sequence[float | None], prompt_id: str) -> GroupReport:
-    """A live group."""
-    known = [each for each in rewards if each is not None]
-    return GroupReport(
-        index=index,
-        prompt_id=prompt_id,
-        prompt_text=f"Add the numbers of {prompt_id}",
-        prompt=f"Add the numbers of {prompt_id}",
-        state="live" if len({*known}) > 1 else "zero_variance",
-        scored=len(known),
-        completions=[
-            CompletionData(
-                index=place,
-                text=text,
-                token_count=len(text.split()),
-                finish_reason="stop",
-                rewards=[
-                    RewardScore(name="judge", raw=reward, weight=1.0),
-                    RewardScore(name="truth", raw=float(len(text) % 2), weight=0.0),
-                ],
-                reward=reward,
-            )
-            for place, (text, reward) in enumerate(zip(texts, rewards, strict=True))
-        ],
-    )
-
-
-def trained(backend: Backend, pays: Reward, *, steps: int = 16, size: int = 8, groups: int = 4, seed: int = 0) -> int:
-    """A finished run whose reward is a function of the text."""
-    backend.client.create_run(GRPO)
-    actor, draw = Actor(backend.client).begin(), random.Random(seed)
-    for step in range(steps):
-        reports = []
-        for index in range(groups):
-            texts = answers(draw, size)
-            rewards = [pays(text, place) for place, text in enumerate(texts)]
-            reports.append(report(index, texts, rewards, f"item {step} {index}"))
-        actor.report(step, metrics={"reward": 0.0}, groups=reports)
-    actor.finish()
-    return actor.run_id
 
 
 def names(found: PaidFor) -> list[list[str]]:
