@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,8 +14,8 @@ from backend.contract.properties import PropertyKind
 READ = 20_000
 """Characters of a completion that are looked at; of a longer one both ends."""
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-# a letter of these scripts is a word; an operator is one, other punctuation is not
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|[=+*/÷×^<>%$€-]")
+# a letter of these scripts is a word, and so is a sign
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 _TAG = re.compile(r"</?[A-Za-z][\w-]{0,40}>")
 _ANSWER = re.compile(r"<answer>|\\boxed\{|####|\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 _MARKUP = {
@@ -24,6 +25,9 @@ _MARKUP = {
     "list": re.compile(r"^\s*(?:[-*•]|\d+[.)]) ", re.MULTILINE),
     "\\boxed{}": re.compile(r"\\boxed\{"),
 }
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+_NO_ASCII_LETTERS = re.compile(r"[^A-Za-z]+")
+_DIGIT = re.compile(r"\d")
 _RUN = 3  # words in a row that count as repeated
 
 
@@ -105,17 +109,16 @@ def measured(one: Completion, said: str, spoken: Sequence[str]) -> Iterator[tupl
     yield Property("characters"), float(len(said))
     yield Property("cut"), float(one.finish_reason == "length")
     yield Property("empty"), float(not said.strip())
-    digits = sum(map(str.isdigit, said))
+    digits = len(_DIGIT.findall(said))
     yield Property("digits"), float(digits)
     yield Property("digit_share"), digits / max(1, len(said))
     yield Property("repetition"), repetition(spoken)
-    asked, runs = _runs(tuple(words(without_middle(one.prompt, READ)))), _runs(spoken)
+    (asked, theirs), runs = _of_prompt(one.prompt), _runs(spoken)
     yield Property("prompt_repeated"), len(asked & runs) / max(1, len(asked))
     yield Property("prompt_share"), len(asked & runs) / max(1, len(runs))
     scripts = _scripts(said)
     for script, share in scripts.items():
         yield Property("script", script), share
-    theirs = _scripts(without_middle(one.prompt, READ))
     other = bool(scripts and theirs) and max(scripts, key=scripts.__getitem__) not in theirs
     yield Property("other_script"), float(other)
     places = [match.start() for match in _ANSWER.finditer(said)]
@@ -149,14 +152,18 @@ def _runs(spoken: Sequence[str]) -> set[tuple[str, ...]]:
 
 def _scripts(text: str) -> dict[str, float]:
     """The share of each script among the letters."""
-    counts: dict[str, int] = {}
-    letters = 0
-    for sign in text:
-        if sign.isalpha():
-            letters += 1
-            script = "Latin" if sign.isascii() else _script(sign)
-            counts[script] = counts.get(script, 0) + 1
+    counts = Counter(_script(sign) for sign in _BEYOND_ASCII.findall(text) if sign.isalpha())
+    if latin := len(_NO_ASCII_LETTERS.sub("", text)):
+        counts["Latin"] += latin
+    letters = counts.total()
     return {script: count / letters for script, count in counts.items()}
+
+
+@lru_cache(maxsize=4096)  # each prompt is looked at with all of its completions
+def _of_prompt(prompt: str) -> tuple[set[tuple[str, ...]], dict[str, float]]:
+    """Its runs of three words, and its scripts."""
+    read = without_middle(prompt, READ)
+    return _runs(words(read)), _scripts(read)
 
 
 @lru_cache(maxsize=20_000)
