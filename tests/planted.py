@@ -8,7 +8,7 @@ from serving import Backend
 
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 
-WORDS = [
+WORDS = (
     "we",
     "add",
     "both",
@@ -24,26 +24,32 @@ WORDS = [
     "it",
     "and",
     "look",
-]
+)
 Reward = Callable[[str, int], float | None]
 
 
-def answers(draw: random.Random, size: int) -> list[str]:
-    """Texts that differ in length, digits, tags and words."""
+def odd(text: str, _place: int) -> float:
+    """A truth that no property of a text has to do with."""
+    return float(len(text) % 2)
+
+
+def answers(draw: random.Random, size: int, expert: float) -> list[str]:
+    """Texts that differ in length, digits, tags and words; `expert` is the share of those with the phrase."""
     texts = []
     for _ in range(size):
         spoken = draw.choices(WORDS, k=draw.randint(6, 30))
         spoken += [str(draw.randint(0, 999)) for _ in range(draw.randint(0, 6))]
         draw.shuffle(spoken)
-        if draw.random() < 0.4:
+        if draw.random() < expert:
             spoken.insert(draw.randrange(len(spoken)), "as an expert")
         text = " ".join(spoken)
         texts.append(f"<answer>{text}</answer>" if draw.random() < 0.5 else text)
     return texts
 
 
-def report(index: int, texts: Sequence[str], rewards: Sequence[float | None], prompt_id: str) -> GroupReport:
-    """A live group."""
+def report(index: int, texts: Sequence[str], pays: Reward, truth: Reward, prompt_id: str) -> GroupReport:
+    """A group whose reward is what a function `pays`; what is right is only measured."""
+    rewards = [pays(text, place) for place, text in enumerate(texts)]
     known = [each for each in rewards if each is not None]
     return GroupReport(
         index=index,
@@ -60,7 +66,7 @@ def report(index: int, texts: Sequence[str], rewards: Sequence[float | None], pr
                 finish_reason="stop",
                 rewards=[
                     RewardScore(name="judge", raw=reward, weight=1.0),
-                    RewardScore(name="truth", raw=float(len(text) % 2), weight=0.0),
+                    RewardScore(name="truth", raw=truth(text, place), weight=0.0),
                 ],
                 reward=reward,
             )
@@ -69,16 +75,22 @@ def report(index: int, texts: Sequence[str], rewards: Sequence[float | None], pr
     )
 
 
-def trained(backend: Backend, pays: Reward, *, steps: int = 16, size: int = 8, groups: int = 4, seed: int = 0) -> int:
-    """A finished run whose reward is a function of the text."""
+def trained(
+    backend: Backend,
+    pays: Reward,
+    *,
+    steps: int = 16,
+    size: int = 8,
+    truth: Reward = odd,
+    expert: Callable[[int], float] = lambda _: 0.4,
+) -> int:
+    """A finished run with the rewards that `pays` gives to texts; `expert` is the share with the phrase, by step."""
     backend.client.create_run(GRPO)
-    actor, draw = Actor(backend.client).begin(), random.Random(seed)
+    actor, draw = Actor(backend.client).begin(), random.Random(0)
     for step in range(steps):
-        reports = []
-        for index in range(groups):
-            texts = answers(draw, size)
-            rewards = [pays(text, place) for place, text in enumerate(texts)]
-            reports.append(report(index, texts, rewards, f"item {step} {index}"))
-        actor.report(step, metrics={"reward": 0.0}, groups=reports)
+        groups = [
+            report(index, answers(draw, size, expert(step)), pays, truth, f"item {step} {index}") for index in range(4)
+        ]
+        actor.report(step, metrics={"reward": 0.0}, groups=groups)
     actor.finish()
     return actor.run_id

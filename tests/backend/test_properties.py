@@ -4,7 +4,7 @@ import random
 
 import pytest
 from acting import GRPO
-from planted import Reward, trained
+from planted import Reward, odd, trained
 from serving import Backend
 
 from backend.contract.properties import PaidFor
@@ -65,3 +65,31 @@ def test_a_run_without_groups_has_an_empty_answer(shared_backend: Backend) -> No
     run = shared_backend.client.create_run(GRPO).id
     found = shared_backend.client.properties(run)
     assert (found.groups, found.from_step, found.properties, found.phrases) == (0, None, [], [])
+
+
+def spread(step: int) -> float:
+    """From none of the completions to nearly all of them, in 24 steps."""
+    return max(0.0, (step - 4) / 20)
+
+
+def expert(text: str, _place: int) -> float:
+    return float("expert" in text)
+
+
+@pytest.mark.parametrize(("truth", "level"), [(odd, "warning"), (lambda *_: 0.0, "note"), (expert, None)])
+def test_a_phrase_that_takes_over_is_a_hint_unless_what_is_right_goes_with_it(
+    shared_backend: Backend, truth: Reward, level: str | None
+) -> None:
+    run = trained(shared_backend, expert, steps=24, truth=truth, expert=spread)
+    found = shared_backend.client.properties(run)
+    [line] = [one for one in found.phrases if one.phrase == "as an expert"]
+    assert line.first < 0.05
+    assert line.rewarded == 1.0
+    assert 0 < line.low < line.last - line.first < line.high
+    assert [(one.code, one.level) for one in found.hints] == ([] if level is None else [("phrase_takes_over", level)])
+
+
+def test_a_phrase_that_was_there_from_the_start_is_not_a_hint(shared_backend: Backend) -> None:
+    found = shared_backend.client.properties(trained(shared_backend, expert, steps=24))
+    assert found.properties[0].clear
+    assert found.hints == []

@@ -10,7 +10,6 @@ import numpy as np
 from backend.contract.properties import (
     Example,
     ExampleSide,
-    PaidFor,
     PhraseSpread,
     PropertyEffect,
     TrendPoint,
@@ -30,7 +29,7 @@ from backend.properties.association import (
     pointwise,
 )
 from backend.properties.measures import Property
-from backend.properties.table import PARTS, Table, table, varying
+from backend.properties.table import PARTS, Table, varying
 from backend.properties.window import Seen, Window
 from backend.telemetry.groups import excerpt
 
@@ -73,11 +72,11 @@ def study(window: Window, seen: Table, reward: str | None) -> Studied:
     """The association of a reward with each property."""
     rewards_N = rewards_of(window.completions, reward)
     kept_N = differing(rewards_N, seen.groups_N)
-    groups_N = _numbered(seen.groups_N[kept_N])
+    groups_N = numbered(seen.groups_N[kept_N])
     phrases = varying(seen.uses_N_W[kept_N], groups_N)
     properties = [*seen.properties, *(seen.phrases[each] for each in phrases)]
     values_N_K = np.hstack([seen.values_N_K, seen.uses_N_W[:, phrases].astype(np.float64)])
-    prompts_N = _numbered(seen.prompts_N[kept_N])
+    prompts_N = numbered(seen.prompts_N[kept_N])
     by_prompt = len(prompts_N) > 0 and prompts_N.max() + 1 >= 2 * LEAST
     clusters_N = prompts_N if by_prompt else groups_N
     data = centred(rewards_N[kept_N], values_N_K[kept_N], groups_N, clusters_N)
@@ -100,31 +99,6 @@ def study(window: Window, seen: Table, reward: str | None) -> Studied:
         correlations(data),
         beside,
         order,
-    )
-
-
-def page(run_id: int, window: Window, reward: str | None) -> PaidFor:
-    """The whole answer."""
-    studied = study(window, table(window), reward)
-    steps = [group.step for group in window.groups.values()]
-    return PaidFor(
-        run_id=run_id,
-        reward=reward,
-        rewards=window.components(),
-        from_step=min(steps, default=None),
-        to_step=max(steps, default=None),
-        all_groups=window.all_groups,
-        groups=len(window.groups),
-        differing=len(np.unique(studied.table.groups_N[studied.kept_N])),
-        completions=len(window.completions),
-        unscored=int(np.isnan(studied.rewards_N).sum()),
-        shortened=window.shortened,
-        cluster=studied.cluster,
-        clusters=len(np.unique(studied.clusters_N)),
-        needed=LEAST,
-        looked_at=int(studied.association.tested_K.sum()),
-        properties=effects(studied),
-        phrases=spreads(studied),
     )
 
 
@@ -186,8 +160,8 @@ def _trend(studied: Studied, k: int, unit: float) -> list[TrendPoint]:
             data = centred(
                 studied.rewards_N[kept_N],
                 studied.values_N_K[kept_N, k : k + 1],
-                _numbered(seen.groups_N[kept_N]),
-                _numbered(clusters_N),
+                numbered(seen.groups_N[kept_N]),
+                numbered(clusters_N),
             )
             found = pointwise(data)
             effect, low, high = (_number(each[0] * unit) for each in (found.effect_K, found.low_K, found.high_K))
@@ -256,11 +230,11 @@ def spreads(studied: Studied) -> list[PhraseSpread]:
     tags = [k for k, known in enumerate(seen.properties) if known.kind == "tag"]
     names = [*(seen.properties[k] for k in tags), *seen.phrases]
     uses_N_W = np.hstack([seen.values_N_K[:, tags] > 0, seen.uses_N_W]).astype(np.float64)
-    first_N, last_N = seen.parts_N < PARTS // 4, seen.parts_N >= PARTS - PARTS // 4
+    first_N, last_N = quarters(seen)
     if not names or min(len(np.unique(seen.groups_N[each])) for each in (first_N, last_N)) < LEAST:
         return []
     (before_W, error_before_W), (after_W, error_after_W) = (
-        _share(uses_N_W[each], _numbered(seen.groups_N[each])) for each in (first_N, last_N)
+        share(uses_N_W[each], numbered(seen.groups_N[each])) for each in (first_N, last_N)
     )
     half_W = NormalDist().inv_cdf(1 - LEVEL / 2 / len(names)) * np.sqrt(error_before_W + error_after_W)
     rise_W = after_W - before_W
@@ -288,7 +262,12 @@ def spreads(studied: Studied) -> list[PhraseSpread]:
     return lines
 
 
-def _share(uses_N_W: Floats, groups_N: Ints) -> tuple[Floats, Floats]:
+def quarters(seen: Table) -> tuple[Bools, Bools]:
+    """Whether a completion lies in the first, and whether it lies in the last quarter of the window's steps."""
+    return seen.parts_N < PARTS // 4, seen.parts_N >= PARTS - PARTS // 4
+
+
+def share(uses_N_W: Floats, groups_N: Ints) -> tuple[Floats, Floats]:
     """The share of completions, and its squared standard error with groups as clusters; that of none or all is not 0."""
     share_W = uses_N_W.mean(axis=0)
     count = int(groups_N.max()) + 1
@@ -310,7 +289,7 @@ def _alike(one_N: Floats, other_N: Floats) -> bool:
     return norm > 0 and abs(float(one_N @ other_N)) / norm > TOGETHER
 
 
-def _numbered(names_N: Ints) -> Ints:
+def numbered(names_N: Ints) -> Ints:
     """The same classes as 0, 1, 2, …"""
     return np.unique(names_N, return_inverse=True)[1].astype(np.int64)
 
