@@ -30,10 +30,13 @@ _NORMAL = 1.959964  # of the central 95 % of the normal distribution
 class Centred:
     """Rewards and properties without their groups' means. A property that is missing (NaN) has 0 here, and counts nowhere."""
 
-    rewards_N_K: Floats  # over the completions that have property k
+    rewards_N_K: (
+        Floats  # over the completions that have property k, in units of `unit`: squares of large floats are infinite
+    )
     properties_N_K: Floats
     groups_N: Ints
     clusters_N: Ints
+    unit: float
 
     def by_cluster(self, values_N_K: Floats) -> Floats:
         """The sums of each cluster, (C, K)."""
@@ -59,7 +62,8 @@ class Centred:
         # what was the lead in other words is nothing but rounding now
         rest_K = (properties_N_K**2).sum(axis=0) / np.maximum((self.properties_N_K**2).sum(axis=0), 1e-300)
         properties_N_K[:, rest_K < 1 - TOGETHER**2] = 0.0
-        return Centred(self.rewards_N_K - lead_N[:, None] * slope, properties_N_K, self.groups_N, self.clusters_N)
+        rewards_N_K = self.rewards_N_K - lead_N[:, None] * slope
+        return Centred(rewards_N_K, properties_N_K, self.groups_N, self.clusters_N, self.unit)
 
 
 @dataclass(frozen=True)
@@ -90,14 +94,15 @@ def centred(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, clusters_
     """Both without their groups' means; NaN in either leaves the completion out, of that property alone if it is the property's."""
     known_N_K = np.isfinite(properties_N_K) & np.isfinite(rewards_N)[:, None]
     values_N_K = np.where(known_N_K, properties_N_K, 0.0)
-    rewards_N_K = np.where(known_N_K, np.where(np.isfinite(rewards_N), rewards_N, 0.0)[:, None], 0.0)
+    unit = size_of(rewards_N)
+    rewards_N_K = np.where(known_N_K, np.where(np.isfinite(rewards_N), rewards_N / unit, 0.0)[:, None], 0.0)
     count_P_K = np.maximum(_sums(known_N_K.astype(float), groups_N), 1.0)
 
     def within(each_N_K: Floats) -> Floats:
         means_P_K = _sums(each_N_K, groups_N) / count_P_K
         return np.where(known_N_K, each_N_K - means_P_K[groups_N], 0.0)
 
-    return Centred(within(rewards_N_K), within(values_N_K), groups_N, clusters_N)
+    return Centred(within(rewards_N_K), within(values_N_K), groups_N, clusters_N, unit)
 
 
 def associate(
@@ -137,9 +142,9 @@ def associate(
         return np.where(tested_K, each_K, np.nan)
 
     return Association(
-        effect_K=known(effect_K),
-        low_K=known(low_K),
-        high_K=known(high_K),
+        effect_K=known(effect_K * data.unit),
+        low_K=known(low_K * data.unit),
+        high_K=known(high_K * data.unit),
         p_K=known(p_K),
         correlation_K=known(correlation_K),
         spread_K=spread_K,
@@ -162,6 +167,11 @@ def correlations(data: Centred) -> Floats:
     return scaled_N_K.T @ scaled_N_K
 
 
+def size_of(rewards_N: Floats) -> float:
+    """The largest known reward in size; 1 if they are smaller."""
+    return max(1.0, float(np.abs(rewards_N[np.isfinite(rewards_N)]).max(initial=0.0)))
+
+
 def differing(rewards_N: Floats, groups_N: Ints) -> Bools:
     """Whether a completion's group has two known rewards that differ: the others say nothing. (N,)."""
     count = int(groups_N.max()) + 1 if len(groups_N) else 0
@@ -169,8 +179,8 @@ def differing(rewards_N: Floats, groups_N: Ints) -> Bools:
     known_N = np.isfinite(rewards_N)
     np.minimum.at(low_P, groups_N[known_N], rewards_N[known_N])
     np.maximum.at(high_P, groups_N[known_N], rewards_N[known_N])
-    largest = max(1.0, float(np.abs(rewards_N[known_N]).max(initial=0.0)))
-    apart_P: Bools = high_P - low_P > _ROUNDING * largest
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart_P: Bools = high_P - low_P > _ROUNDING * size_of(rewards_N)
     return apart_P[groups_N]
 
 

@@ -19,10 +19,10 @@ _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 _TAG = re.compile(r"</?[A-Za-z][\w-]{0,40}>")
 _ANSWER = re.compile(r"<answer>|\\boxed\{|####|\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 _MARKUP = {
-    "code block": re.compile(r"^```", re.MULTILINE),
+    "a code block": re.compile(r"^```", re.MULTILINE),
     "bold text": re.compile(r"\*\*\S[^*\n]*\*\*"),
-    "heading": re.compile(r"^#{1,6} ", re.MULTILINE),
-    "list": re.compile(r"^\s*(?:[-*•]|\d+[.)]) ", re.MULTILINE),
+    "a heading": re.compile(r"^#{1,6} ", re.MULTILINE),
+    "a list": re.compile(r"^\s*(?:[-*•]|\d+[.)]) ", re.MULTILINE),
     "\\boxed{}": re.compile(r"\\boxed\{"),
 }
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -39,7 +39,7 @@ class Property(NamedTuple):
 
     @property
     def title(self) -> str:
-        """In words, as the end of “completions with …”, or “more …”."""
+        """In words, as they follow “the reward goes with”."""
         return _TITLES[self.kind].format(self.of)
 
     @property
@@ -49,25 +49,25 @@ class Property(NamedTuple):
 
 
 _TITLES: dict[PropertyKind, str] = {
-    "tokens": "number of tokens",
-    "characters": "number of characters",
-    "cut": "cut at the token limit",
-    "empty": "empty",
-    "digits": "number of digits",
-    "digit_share": "share of digits in the text",
-    "repetition": "words that repeat earlier ones",
-    "prompt_repeated": "share of the prompt that is repeated",
-    "prompt_share": "share of the text that repeats the prompt",
-    "script": "share of {} letters",
+    "tokens": "the number of tokens",
+    "characters": "the number of characters",
+    "cut": "being cut at the token limit",
+    "empty": "an empty text",
+    "digits": "the number of digits",
+    "digit_share": "the share of digits in the text",
+    "repetition": "the share of words that repeat earlier ones",
+    "prompt_repeated": "the share of the prompt that is repeated",
+    "prompt_share": "the share of the text that repeats the prompt",
+    "script": "the share of {} letters",
     "other_script": "another script than the prompt's",
     "answer_marked": "a marked answer",
-    "answer_place": "place of the answer in the text",
+    "answer_place": "the place of the answer in the text",
     "tag": "the tag {}",
-    "markup": "a {}",
-    "tool_calls": "number of tool calls",
+    "markup": "{}",
+    "tool_calls": "the number of tool calls",
     "tool": "a call of {}",
-    "tool_failed": "number of failed tool calls",
-    "turns": "number of turns",
+    "tool_failed": "the number of failed tool calls",
+    "turns": "the number of turns",
     "phrase": "the phrase “{}”",
 }
 _BINARY: frozenset[PropertyKind] = frozenset(

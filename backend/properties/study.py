@@ -27,6 +27,7 @@ from backend.properties.association import (
     correlations,
     differing,
     pointwise,
+    size_of,
 )
 from backend.properties.measures import Property
 from backend.properties.table import PARTS, Table, varying
@@ -182,11 +183,11 @@ def _trend(studied: Studied, k: int, unit: float) -> list[TrendPoint]:
 def _examples(studied: Studied, k: int) -> list[Example]:
     """Pairs of completions of a group: where the property and the reward go together most, as in the middle, and least, or against it."""
     seen, sign = studied.table, np.sign(studied.association.effect_K[k]) or 1.0
-    pairs: list[tuple[float, int, int]] = []
+    unit, pairs = size_of(studied.rewards_N), list[tuple[float, int, int]]()
     usable_N = studied.kept_N & np.isfinite(studied.values_N_K[:, k]) & np.isfinite(studied.rewards_N)
     for group in np.unique(seen.groups_N[usable_N]):
         members = np.flatnonzero((seen.groups_N == group) & usable_N)
-        values, rewards = studied.values_N_K[members, k], studied.rewards_N[members]
+        values, rewards = studied.values_N_K[members, k], studied.rewards_N[members] / unit
         if values.max() == values.min():
             continue
         # of several that have as much, those whose rewards lie in the middle

@@ -42,7 +42,7 @@ def _spec(field: str, axis: str, *, interval: bool) -> Spec:
     form = ".1%" if axis == SHARE else NUMBER
     ends = [("low:Q", "from", NUMBER), ("high:Q", "to", NUMBER)] if interval else []
     base = canvas().encode(x=alt.X("x:Q", title=None, scale=alt.Scale(nice=False, zero=False), axis=x_axis(whole=True)))
-    y = alt.Y(f"{field}:Q", title=None, scale=alt.Scale(zero=True), axis=value_axis(axis))
+    y = alt.Y(f"{field}:Q", title=None, scale=alt.Scale(zero=interval or axis == SHARE), axis=value_axis(axis))
     line = base.mark_line(color=INK, strokeWidth=2, aria=False).encode(y=y)
     dots = base.mark_point(filled=True, size=45, color=INK, aria=False).encode(
         y=y, tooltip=tips(("steps:N", "steps"), (f"{field}:Q", field, form), *ends)

@@ -1,5 +1,7 @@
 """What the reward pays for: the properties of completions that go with it within groups, and phrases that spread."""
 
+from typing import Literal
+
 import streamlit as st
 
 from backend.contract.properties import Example, ExampleSide, PaidFor, PhraseSpread, PropertyEffect
@@ -16,7 +18,8 @@ from dashboard.text import one_line, show_text
 
 PAID_FOR = "Paid for"
 TOTAL = "total"
-UNCLEAR = 10  # properties that are shown though chance may explain them
+_SAME = 1e-6  # an interval that is narrower, as a share of the effect, holds one number: the reward is a rule without exceptions
+LINES, _TALL = 12, 460  # of a table, and the pixels of a longer one
 
 
 def draw_paid_for(run: Run) -> None:
@@ -47,10 +50,15 @@ def draw_paid_for(run: Run) -> None:
     st.caption(read_in_words(found))
     for hint in found.hints:
         draw_card(run, hint, {})
-    lines = [*(one for one in found.properties if one.clear), *_unclear(found)]
-    if lines:
-        draw(lines, COLUMNS, key=f"paid-for-{run.id}")
-        _draw_detail(run, [one for one in lines if one.trend])
+    clear, rest = ([one for one in found.properties if one.clear is each] for each in (True, False))
+    if clear:
+        draw(clear, COLUMNS, key=f"paid-for-{run.id}", height=_height(len(clear)))
+    if rest:
+        with st.expander(
+            f"{counted(len(rest), 'property', 'properties')} that chance may explain", icon=":material/casino:"
+        ):
+            draw(rest, COLUMNS, key=f"chance-{run.id}", height=_height(len(rest)))
+    _draw_detail(run, [one for one in found.properties if one.trend])
     _draw_phrases(run, found)
 
 
@@ -59,8 +67,9 @@ def _found(run_id: int, step: int, reward: str | None, first: int | None, last: 
     return client().properties(run_id, reward=reward, from_step=first, to_step=last)
 
 
-def _unclear(found: PaidFor) -> list[PropertyEffect]:
-    return [one for one in found.properties if not one.clear][:UNCLEAR]
+def _height(rows: int) -> int | Literal["content"]:
+    """Pixels: of a long table a part, which scrolls."""
+    return "content" if rows <= LINES else _TALL
 
 
 def in_words(found: PaidFor) -> str:
@@ -82,9 +91,20 @@ def in_words(found: PaidFor) -> str:
     sign = "more" if first.effect > 0 else "less"
     others = f" It cannot be told apart from: {', '.join(map(plain, first.same))}." if first.same else ""
     return (
-        f"**{over} the {which} goes most with: {plain(first.title)}.** Within a group, completions {_with(first)} got "
-        f"{number(abs(first.effect))} {sign} (95 % {_interval(first)}); it goes along with {percent(first.correlation**2)} of the "
+        f"**{over} the {which} goes most with {plain(first.title)}.** Within a group, completions {_with(first)} got "
+        f"{number(abs(first.effect))} {sign} ({_in_brackets(first)}); it goes along with {percent(first.correlation**2)} of the "
         f"differences in reward.{others}"
+    )
+
+
+def _in_brackets(one: PropertyEffect) -> str:
+    interval = _interval(one)
+    return (
+        f"95 % {interval}"
+        if " to " in interval
+        else f"{interval} groups"
+        if interval != MISSING
+        else "without an interval"
     )
 
 
@@ -93,7 +113,11 @@ def _with(one: PropertyEffect) -> str:
 
 
 def _interval(one: PropertyEffect) -> str:
-    return MISSING if one.low is None or one.high is None else f"{signed(one.low)} to {signed(one.high)}"
+    if one.low is None or one.high is None:
+        return MISSING
+    if one.high - one.low <= _SAME * abs(one.effect):
+        return "the same in all"
+    return f"{signed(one.low)} to {signed(one.high)}"
 
 
 def read_in_words(found: PaidFor) -> str:
@@ -121,7 +145,7 @@ def read_in_words(found: PaidFor) -> str:
 
 
 COLUMNS = [
-    Column[PropertyEffect]("property", lambda one: one_line(one.title), "medium"),
+    Column[PropertyEffect]("property", lambda one: one_line(one.title), 260),
     Column(
         "reward",
         lambda one: signed(one.effect),

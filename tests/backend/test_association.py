@@ -144,6 +144,16 @@ def test_a_slope_is_that_within_groups() -> None:
     assert one.low_K[0] == pytest.approx(2.0)
 
 
+def test_rewards_near_the_largest_float_are_as_good_as_any() -> None:
+    random = np.random.default_rng(3)
+    groups_N = np.repeat(np.arange(40), 6)
+    x_N = random.normal(size=240)
+    rewards_N = x_N + random.normal(size=240)
+    one, huge = (measured(rewards_N * unit, x_N[:, None], groups_N, np.random.default_rng(0)) for unit in (1.0, 1e307))
+    np.testing.assert_allclose(huge.effect_K, one.effect_K * 1e307)
+    np.testing.assert_allclose(huge.low_K, one.low_K * 1e307)
+
+
 def test_too_few_groups_say_nothing() -> None:
     random = np.random.default_rng(4)
     groups_N = np.repeat(np.arange(LEAST - 1), 64)

@@ -18,9 +18,9 @@ def names(found: PaidFor) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("pays", "title"),
     [
-        (lambda text, _: float(len(text)), "number of characters"),
+        (lambda text, _: float(len(text)), "the number of characters"),
         (lambda text, _: float("expert" in text), "the phrase “as an expert”"),
-        (lambda text, _: float(sum(map(str.isdigit, text))), "number of digits"),
+        (lambda text, _: float(sum(map(str.isdigit, text))), "the number of digits"),
         (lambda text, _: float("<answer>" in text), "the tag <answer>"),
     ],
 )
