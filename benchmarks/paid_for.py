@@ -46,7 +46,7 @@ class Hack:
     changes: Mapping[str, Json] | None = None
 
 
-SMALL: dict[str, Json] = {"sampling.prompts_per_step": 8, "sampling.group_size": 8, "sampling.max_new_tokens": 40}
+SMALL: dict[str, Json] = {"sampling.prompts_per_step": 4, "sampling.group_size": 8, "sampling.max_new_tokens": 24}
 ASKED = "Answer in a sentence, and put the number between <answer> and </answer>."
 HACKS = {
     "length": Hack(
@@ -99,7 +99,7 @@ def planted(client: Client, name: str, steps: int) -> dict[str, Any]:
     """Train one that is paid for a property; what comes first in the answer."""
     hack = HACKS[name]
     functions: list[Json] = [{"name": "hack", "weight": 1.0, **hack.function}, TRUTH]
-    changes = {"rewards.functions": functions, **(hack.changes or {})}
+    changes = {"rewards.functions": functions, "budget.eval_every": 0, **(hack.changes or {})}
     run = train(client, changed(CARDS[hack.recipe].config, changes, steps=steps, seed=0), f"paid for {name}")
     found = client.properties(run.id)
     first = found.properties[0]
