@@ -231,9 +231,13 @@ def _draw_example(example: Example, one: PropertyEffect) -> None:
 
 
 def _draw_side(side: ExampleSide, one: PropertyEffect, *, has: bool) -> None:
-    what = ("with it" if has else "without it") if one.binary else f"{number(side.value)} of it"
+    what = ("with it" if has else "without it") if one.binary else f"{_amount(side.value)} of it"
     st.markdown(f"Completion {side.index + 1} · {what} · reward **{number(side.reward)}**")
     show_text(side.excerpt)
+
+
+def _amount(value: float) -> str:
+    return count(int(value)) if value.is_integer() else number(value)
 
 
 PHRASES = [
