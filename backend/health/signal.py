@@ -117,8 +117,8 @@ def near_ties(facts: Facts) -> Finding | None:
     return Finding(
         measured=f"In {len(near)} of the {len(stds)} live groups of {span(steps)} the rewards lay close together: their std was "
         f"{figure(median(near))} in the median, and {figure(typical)} is usual (upper quartile). Their advantages were as large.",
-        advice=f"If such small differences say little, give the std a floor (algorithm.advantage.std_floor, such as {figure(typical / 5)}), or do "
-        "not divide by it (advantage group_center). If they are what matters, leave it as it is.",
+        advice=f"If such small differences say little, give the std a floor (algorithm.advantage.std_floor, such as {figure(typical / 5)}), or take "
+        "an estimator that does not divide by it. If they are what matters, leave it as it is.",
         numbers={"near_ties": len(near), "live_groups": len(stds), "typical_std": typical},
         evidence=evidence(steps, "reward_std", "reward", step=max(steps), state="live"),
     )

@@ -269,7 +269,7 @@ def quarters(seen: Table) -> tuple[Bools, Bools]:
 
 
 def share(uses_N_W: Floats, groups_N: Ints) -> tuple[Floats, Floats]:
-    """The share of completions, and its squared standard error with groups as clusters; that of none or all is not 0."""
+    """The share of completions, and its squared standard error with groups as clusters; a share of 0 or 1 has one, too."""
     share_W = uses_N_W.mean(axis=0)
     count = int(groups_N.max()) + 1
     error_W = np.empty_like(share_W)
