@@ -134,7 +134,7 @@ def near_ties(facts: Facts) -> Finding | None:
     level="note",
 )
 def flat_reward(facts: Facts) -> Finding | None:
-    """A plateau, not noise that hides a rise: the interval says that there is no rise worth waiting for."""
+    """A plateau, not noise that hides a rise: its interval leaves no room for a rise worth waiting for."""
     reward, std = facts.history["reward"], facts.history["reward_std"].mean
     known = reward.finite
     if len(known) < FLAT_STEPS or not std or facts.solved() or nothing_is_rewarded(facts):
