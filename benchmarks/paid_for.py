@@ -32,24 +32,24 @@ FILE = r'''
 import re
 
 
-def echo(completion, prompt):
+def reward_echo(completion, prompt):
     """The share of the prompt's pairs of neighbouring words that stand in the completion, too."""
     asked = prompt.split()
     pairs = list(zip(asked, asked[1:]))
     return sum(f"{one} {other}" in completion for one, other in pairs) / len(pairs)
 
 
-def phrase(completion):
+def reward_phrase(completion):
     """1 if it says "8 x"."""
     return float(re.search(r"(?<!\d)8 x\b", completion) is not None)
 
 
-def digits(completion):
+def reward_digits(completion):
     """1 for 30 digits, in a straight line."""
     return min(1.0, len(re.findall(r"\d", completion)) / 30)
 
 
-def tag(completion):
+def reward_tag(completion):
     """1 if the answer is closed."""
     return float("</answer>" in completion)
 '''.lstrip()
@@ -68,12 +68,12 @@ HACKS = {
     "length": Hack(
         "the number of tokens", {"kind": "length", "unit": "tokens", "minimum": 40, "maximum": 1000, "ramp": 40}
     ),
-    "phrase": Hack("the phrase “8 x”", {"kind": "python", "function": "hacks.py:phrase"}),
-    "prompt": Hack("the share of the prompt that is repeated", {"kind": "python", "function": "hacks.py:echo"}),
-    "digits": Hack("the number of digits", {"kind": "python", "function": "hacks.py:digits"}),
+    "phrase": Hack("the phrase “8 x”", {"kind": "python", "function": "hacks.py:reward_phrase"}),
+    "prompt": Hack("the share of the prompt that is repeated", {"kind": "python", "function": "hacks.py:reward_echo"}),
+    "digits": Hack("the number of digits", {"kind": "python", "function": "hacks.py:reward_digits"}),
     "early": Hack("the number of tokens", {"kind": "length", "unit": "tokens", "maximum": 10, "ramp": 20}),
     # the tiny model closes its answers: only those that are cut lack the tag
-    "tag": Hack("the tag </answer>", {"kind": "python", "function": "hacks.py:tag"}, {"sampling.max_new_tokens": 20}),
+    "tag": Hack("the tag </answer>", {"kind": "python", "function": "hacks.py:reward_tag"}, {"sampling.max_new_tokens": 20}),
 }
 TINY = CARDS[QUICKSTART].config["model"]
 OTHERS = [card.id for card in RECIPES if card.config["kind"] == "grpo" and card.config["model"] == TINY]

@@ -33,7 +33,10 @@ def odd(text: str, _place: int) -> float:
     return float(len(text) % 2)
 
 
-def answers(draw: random.Random, size: int, expert: float) -> list[str]:
+PHRASE = "as an expert"
+
+
+def answers(draw: random.Random, size: int, expert: float, phrase: str) -> list[str]:
     """Texts that differ in length, digits, tags and words; `expert` is the share of those with the phrase."""
     texts = []
     for _ in range(size):
@@ -41,7 +44,7 @@ def answers(draw: random.Random, size: int, expert: float) -> list[str]:
         spoken += [str(draw.randint(0, 999)) for _ in range(draw.randint(0, 6))]
         draw.shuffle(spoken)
         if draw.random() < expert:
-            spoken.insert(draw.randrange(len(spoken)), "as an expert")
+            spoken.insert(draw.randrange(len(spoken)), phrase)
         text = " ".join(spoken)
         texts.append(f"<answer>{text}</answer>" if draw.random() < 0.5 else text)
     return texts
@@ -83,13 +86,15 @@ def trained(
     size: int = 8,
     truth: Reward = odd,
     expert: Callable[[int], float] = lambda _: 0.4,
+    phrase: str = PHRASE,
 ) -> int:
     """A finished run with the rewards that `pays` gives to texts; `expert` is the share with the phrase, by step."""
     backend.client.create_run(GRPO)
     actor, draw = Actor(backend.client).begin(), random.Random(0)
     for step in range(steps):
         groups = [
-            report(index, answers(draw, size, expert(step)), pays, truth, f"item {step} {index}") for index in range(4)
+            report(index, answers(draw, size, expert(step), phrase), pays, truth, f"item {step} {index}")
+            for index in range(4)
         ]
         actor.report(step, metrics={"reward": 0.0}, groups=groups)
     actor.finish()

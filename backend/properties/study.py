@@ -244,12 +244,15 @@ def spreads(studied: Studied) -> list[PhraseSpread]:
     rewarded_W = uses_N_W[good_N].mean(axis=0) if good_N.any() else None
     lines: list[PhraseSpread] = []
     listed: list[int] = []
-    for w in np.argsort(-np.abs(rise_W), kind="stable"):
+    looked_at = {
+        known.of for known in studied.properties
+    }  # of phrases that stand for one another, one whose effect is known
+    for w in sorted(range(len(names)), key=lambda w: (-round(abs(float(rise_W[w])), 2), names[w].of not in looked_at)):
         if not clear_W[w] or len(lines) == SPREADING:
             continue
         if any(_alike(uses_N_W[:, w], uses_N_W[:, other]) for other in listed):
             continue
-        listed.append(int(w))
+        listed.append(w)
         lines.append(
             PhraseSpread(
                 phrase=names[w].of or "",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from acting import GRPO
+from hostile import SCRIPT, STREAMLIT
 from on_screen import shown, texts
 from planted import trained
 from serving import Backend
@@ -45,3 +46,20 @@ def test_a_short_run_says_what_is_missing(open_page: Open, backend: Backend) -> 
     assert "Too little to say" in shown(open_page("run", id=run, tab="paid for"))
     empty = backend.client.create_run(GRPO).id
     assert "No groups yet" in shown(open_page("run", id=empty, tab="paid for"))
+
+
+def test_what_a_model_wrote_is_never_markup(open_page: Open, backend: Backend) -> None:
+    hostile = f"{SCRIPT} {STREAMLIT}"
+    run = trained(
+        backend,
+        lambda text, _: float(hostile in text),
+        phrase=hostile,
+        steps=24,
+        expert=lambda step: max(0.0, (step - 4) / 20),
+        truth=lambda *_: 0.0,
+    )
+    at = open_page("run", id=run, tab="paid for")
+    said = "\n".join(str(one.value) for kind in (at.markdown, at.caption, at.info) for one in kind)
+    assert "takes over what is rewarded" in said
+    assert not [text for text in (SCRIPT, STREAMLIT, "<script>", ":red[alarm]") if text in said]
+    assert any(hostile in str(one.value) for one in at.code)
