@@ -195,12 +195,15 @@ def _draw_detail(run: Run, lines: list[PropertyEffect]) -> None:
     effect, mean = st.columns(2)
     with effect:
         st.markdown(heading("What the reward pays for it", "each point with its own 95 % interval"))
-        show(
-            effect_figure(one.trend),
-            key=f"effect-{run.id}",
-            about=f"What the reward pays for {one.title}, over steps",
-            file=f"run-{run.id}-paid-for",
-        )
+        if any(point.effect is not None for point in one.trend):
+            show(
+                effect_figure(one.trend),
+                key=f"effect-{run.id}",
+                about=f"What the reward pays for {one.title}, over steps",
+                file=f"run-{run.id}-paid-for",
+            )
+        else:
+            st.caption("It differs in too few groups of each part of the steps to say so of one part.")
     with mean:
         st.markdown(heading("Share of completions that have it" if one.binary else "Mean"))
         show(
