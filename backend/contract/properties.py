@@ -84,7 +84,7 @@ class PropertyEffect(Record):
     clear: bool  # whether it goes with the reward beyond chance: p is at most 5 %
     beside: float | None = None
     beside_clear: bool = False
-    same: list[CleanText] = []  # titles of properties that cannot be told apart from it
+    same: list[CleanText] = []  # titles of properties that cannot be separated from it
     trend: list[TrendPoint] = []
     examples: list[Example] = []
 

@@ -21,7 +21,7 @@ DRAWS = 1999
 LEAST = 12
 """Clusters that a property must differ in, as it were in equal parts, before anything is said about it."""
 TOGETHER = 0.95
-"""Properties whose correlation within groups is larger, in size, cannot be told apart."""
+"""Properties whose correlation within groups is larger, in size, cannot be separated."""
 _ROUNDING = 1e-9  # of the largest value: differences below it are rounding
 _NORMAL = 1.959964  # of the central 95 % of the normal distribution
 

@@ -104,7 +104,7 @@ def study(window: Window, seen: Table, reward: str | None) -> Studied:
 
 
 def effects(studied: Studied) -> list[PropertyEffect]:
-    """A line for each property that can be told apart from those before it."""
+    """A line for each property that can be separated from those before it."""
     lines: list[PropertyEffect] = []
     named: set[int] = set()
     for k in studied.order:

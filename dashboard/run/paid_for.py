@@ -89,7 +89,7 @@ def in_words(found: PaidFor) -> str:
         )
     first = clear[0]
     sign = "more" if first.effect > 0 else "less"
-    others = f" It cannot be told apart from: {', '.join(map(plain, first.same))}." if first.same else ""
+    others = f" It cannot be separated from: {', '.join(map(plain, first.same))}." if first.same else ""
     return (
         f"**{over} the {which} goes most with {plain(first.title)}.** Within a group, completions {_with(first)} got "
         f"{number(abs(first.effect))} {sign} ({_in_brackets(first)}); it goes along with {percent(first.correlation**2)} of the "
@@ -173,7 +173,7 @@ COLUMNS = [
         "figure",
     ),
     Column(
-        "cannot be told apart from",
+        "cannot be separated from",
         lambda one: one_line(", ".join(one.same)),
         "large",
         "Within groups their correlation with it is above 0.95, or below −0.95.",

@@ -11,7 +11,7 @@ from backend.contract.properties import PaidFor
 
 
 def names(found: PaidFor) -> list[list[str]]:
-    """The clear ones, each with those that cannot be told apart from it."""
+    """The clear ones, each with those that cannot be separated from it."""
     return [[one.title, *one.same] for one in found.properties if one.clear]
 
 
