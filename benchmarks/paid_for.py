@@ -73,7 +73,9 @@ HACKS = {
     "digits": Hack("the number of digits", {"kind": "python", "function": "hacks.py:reward_digits"}),
     "early": Hack("the number of tokens", {"kind": "length", "unit": "tokens", "maximum": 10, "ramp": 20}),
     # the tiny model closes its answers: only those that are cut lack the tag
-    "tag": Hack("the tag </answer>", {"kind": "python", "function": "hacks.py:reward_tag"}, {"sampling.max_new_tokens": 20}),
+    "tag": Hack(
+        "the tag </answer>", {"kind": "python", "function": "hacks.py:reward_tag"}, {"sampling.max_new_tokens": 20}
+    ),
 }
 TINY = CARDS[QUICKSTART].config["model"]
 OTHERS = [card.id for card in RECIPES if card.config["kind"] == "grpo" and card.config["model"] == TINY]
@@ -104,14 +106,14 @@ def planted(client: Client, name: str, steps: int) -> dict[str, Any]:
     changes = {"rewards.functions": functions, "budget.eval_every": 0, **(hack.changes or {})}
     run = train(client, changed(CARDS[QUICKSTART].config, changes, steps=steps, seed=0), f"paid for {name}")
     found = client.properties(run.id)
-    first = found.properties[0]
+    first = found.properties[0] if found.properties and found.properties[0].clear else None
     return {
         "hack": name,
         "planted": hack.planted,
-        "first": first.title,
-        "same": first.same,
-        "found": first.clear and hack.planted in (first.title, *first.same),
-        "r2": first.correlation**2,
+        "first": first.title if first else "nothing",
+        "same": first.same if first else [],
+        "found": first is not None and hack.planted in (first.title, *first.same),
+        "r2": first.correlation**2 if first else 0.0,
         "next": _next(found.properties),
         "hints": hints_of(client, run.id),
     }
@@ -155,7 +157,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--hacks", nargs="*", choices=HACKS, default=list(HACKS))
     parser.add_argument("--healthy", type=int, default=len(HEALTHY), help=f"how many, {len(HEALTHY)} by default")
-    parser.add_argument("--steps", type=int, default=40, help="of each run")
+    parser.add_argument("--steps", type=int, default=60, help="of each run")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the findings as JSON")
     arguments = parser.parse_args()
