@@ -6,6 +6,7 @@ adds parts that are not all alive at the same moment.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from backend.contract.base import Json
 from backend.contract.config import RunConfig, TrainingConfig
@@ -18,7 +19,7 @@ from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Decoding
-from backend.preflight.facts import Facts
+from backend.preflight.facts import Facts, Given
 
 # The worker projects onto the vocabulary in chunks of at most this many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
 # same numbers; a test compares them.
@@ -85,12 +86,17 @@ def needed(config: RunConfig, shape: ModelShape, worker: Offers | None) -> dict[
     return pair_parts(config, shape, computing)
 
 
-def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig) -> Iterator[Message]:
-    """Nothing if it fits; otherwise what is missing, and what to do about the largest part."""
-    if memory is None:
-        text = "the shape of this model is not known here: no memory estimate"
+def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig, given: Given | None) -> Iterator[Message]:
+    """What the estimate rests on, if not on what is known here; if it does not fit, what is missing, and what to do about the largest part."""
+    if given is not None:
+        level: Literal["info", "warning"] = "warning" if given.shape is None else "info"
+        yield Message(level=level, field="model.source", text=given.text)
+    elif memory is None:
+        text = "the shape of this model is not known here: no memory estimate, unless you give its config.json"
         yield Message(level="info", field="model.source", text=text)
-    elif memory.available_bytes is not None and memory.total_bytes > memory.available_bytes:
+    if memory is None:
+        return
+    if memory.available_bytes is not None and memory.total_bytes > memory.available_bytes:
         part = largest(memory.parts)
         field, fix = _smaller(part, config)
         text = (
