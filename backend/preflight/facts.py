@@ -83,7 +83,7 @@ class Facts:
     source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
     columns: Sequence[str] | None = None  # of the upload that is read
     step_times: StepTimes | None = None
-    timed: TimedRun | None = None
+    timed: Sequence[TimedRun] = ()  # one for each device and number of processes
     success: Success | None = None
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 

@@ -45,7 +45,8 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
     if isinstance(config, SampleConfig):
         completions = config.prompt_count * config.group_size
         return answer.model_copy(update={"completions_per_step": completions, "total_completions": completions})
-    answer = answer.model_copy(update={"time": time_estimate(config, facts)})
+    time = time_estimate(config, facts)
+    answer = answer.model_copy(update={"time_unknown" if isinstance(time, str) else "time": time})
     if isinstance(config, GrpoConfig):
         completions = config.sampling.completions_per_step
         counts = {"completions_per_step": completions, "total_completions": completions * config.budget.steps}

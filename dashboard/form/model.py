@@ -1,12 +1,15 @@
 """The model of the form: chosen from all that a run can begin with, each weighed with the form's settings; and settings to start it with."""
 
+import json
 from collections.abc import Sequence
 from hashlib import sha256
 
 import streamlit as st
 
+from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.model_choice import ModelChoice, Models, StartingSettings
+from backend.contract.yaml_text import Unreadable
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, path_in_words, show, show_problems
 from dashboard.form.schema import Field
@@ -16,6 +19,7 @@ from dashboard.text import one_line
 from dashboard.wording import in_words, show_number
 
 SOURCE = "model.source"
+_LONGEST = 100_000  # characters of a config.json: most have a thousand
 PLACES = {
     "builtin": "comes along",
     "local": "model root",
@@ -27,7 +31,7 @@ PLACES = {
 def models_for(draft: Draft) -> Models | None:
     """The models to choose from; None while the backend is away."""
     try:
-        return client().models(draft.config)
+        return client().models(draft.config, draft.config_json)
     except (Unreachable, ApiError):
         return None
 
@@ -59,6 +63,13 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
         )
         if models.starting:
             _show_starting(draft, models.starting)
+        if st.button(
+            "config.json",
+            icon=":material/calculate:",
+            type="secondary" if draft.config_json is None else "primary",
+            help="Estimate memory and time from a model's config.json, before any worker has the model\\.",
+        ):
+            _show_config_json(draft, source)
     if source in choices:
         _show_chosen(choices[source])
     show_problems(form, SOURCE)
@@ -95,6 +106,43 @@ def _show_chosen(one: ModelChoice) -> None:
         st.markdown(
             f":small[:orange[:material/warning: With these settings it fits no worker that is up; {settings}\\.]]"
         )
+
+
+@st.dialog("Estimate from a config.json")
+def _show_config_json(draft: Draft, source: str) -> None:
+    """A file or a text to take the model's dimensions from, and the way to be rid of it."""
+    st.caption(
+        "It lies beside a model's weights, on its page of the Hub under Files. Memory and time beside the form, the size in the list and the "
+        "starting settings then follow from it, with LoRA, the processes and everything else as the form says, until another model is chosen. "
+        "Nothing is downloaded, and a run still trains the model that is chosen."
+    )
+    file = st.file_uploader("config.json", type=["json"])
+    pasted = st.text_area("or paste its content here", height=240, max_chars=_LONGEST)
+    with st.container(horizontal=True):
+        if st.button("Estimate with it", type="primary", disabled=not (file or pasted.strip())):
+            try:
+                draft.given = source, config_in(file.getvalue() if file else pasted.encode())
+            except Unreadable as reason:
+                st.error(plain(str(reason)), icon=":material/error:")
+            else:
+                st.rerun()
+        if draft.config_json is not None and st.button("Estimate without it"):
+            draft.given = None
+            st.rerun()
+
+
+def config_in(content: bytes) -> dict[str, Json]:
+    """What a config.json holds. Raises Unreadable."""
+    try:
+        # JSON knows no infinity, and Python writes some all the same
+        found = json.loads(content.decode(), parse_constant=lambda _: None) if len(content) <= _LONGEST else None
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"This is not JSON ({error}): copy the whole config.json, with its outer braces.") from error
+    if not isinstance(found, dict):
+        raise Unreadable(
+            'A config.json is an object such as {"model_type": "llama", …}, of at most 100,000 characters.'
+        )
+    return found
 
 
 def _show_starting(draft: Draft, ways: Sequence[StartingSettings]) -> None:

@@ -1,5 +1,6 @@
 """What preflight says about a configuration that is valid."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.preflight import memory
-from backend.preflight.facts import Facts, StepTimes, Success
+from backend.preflight.duration import OFF
+from backend.preflight.facts import Facts, Given, StepTimes, Success, TimedRun
 from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
@@ -303,22 +305,57 @@ def test_a_sample_is_warned_of_what_no_worker_has_and_refused_what_the_model_can
     assert "no worker is connected" in preflight(SampleConfig(prompts=["a"]), Facts()).messages[0].text
 
 
-def test_where_nothing_was_measured_the_time_is_counted_from_the_shape_and_says_so() -> None:
-    small = preflight(grpo(), Facts(workers=[CPU])).time
-    larger = preflight(grpo(model={"source": SMOLLM2}), Facts(workers=[CPU])).time
-    assert small is not None
+TIMED = TimedRun(7, grpo(), TINY_ARITHMETIC, CPU.device, [0.5, 0.4, 0.6])
+
+
+def test_without_a_similar_step_the_time_is_counted_at_the_rate_of_a_run_on_the_device_and_says_so() -> None:
+    facts = Facts(workers=[CPU], timed=[TIMED])
+    same, larger = (preflight(one, facts).time for one in (grpo(), grpo(model={"source": SMOLLM2})))
+    assert same is not None
     assert larger is not None
-    assert larger.seconds_per_step > 20 * small.seconds_per_step
-    assert set(small.parts) == {"rollout", "reference", "update"}
-    assert not small.measured
-    assert "not measured yet" in small.basis
-    more_cores = preflight(grpo(), Facts(workers=[Offers(device="CPU, 8 threads", memory_bytes=24 * GIB)])).time
-    assert more_cores is not None
-    assert more_cores.parts["update"] == pytest.approx(small.parts["update"] / 4)
+    assert same.seconds_per_step == pytest.approx(0.5)
+    assert larger.seconds_per_step > 20 * same.seconds_per_step
+    assert set(same.parts) == {"rollout", "reference", "update"}
+    assert not same.measured
+    assert "at the rate of run 7 on CPU, 2 threads" in same.basis
+    assert same.low_seconds == pytest.approx(0.5 / OFF)
+    assert same.high_seconds == pytest.approx(0.5 * OFF)
 
 
-def test_the_speed_of_a_device_that_was_never_measured_is_not_guessed() -> None:
-    assert preflight(grpo(), Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])).time is None
+def test_a_rate_counts_for_as_many_processes_only() -> None:
+    together = grpo(compute={"processes": 2})
+    alone = Facts(workers=[CPU], timed=[TIMED])
+    assert preflight(together, alone).time is None
+    assert "nothing was timed on CPU, 2 threads by 2 processes yet" in preflight(together, alone).time_unknown
+    known = preflight(together, replace(alone, timed=[TIMED, replace(TIMED, config=together, seconds=[3.0])])).time
+    assert known is not None
+    assert known.seconds_per_step == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "source", "why"),
+    [
+        ([CPU], SMOLLM2, "nothing was timed on CPU, 2 threads yet: a few steps of any model there give its rate"),
+        ([Offers(device="NVIDIA L4")], SMOLLM2, "on NVIDIA L4 the steps of other models do not say"),
+        ([Offers(device="CPU, 8 threads")], SMOLLM2, "nothing was timed on CPU, 8 threads yet"),
+        ([CPU], "some/model", "the model's shape is not known here"),
+        ([], SMOLLM2, "no worker is up"),
+    ],
+)
+def test_a_speed_that_was_never_measured_is_not_guessed(workers: list[Offers], source: str, why: str) -> None:
+    other = replace(TIMED, device="CPU, 4 threads")
+    answer = preflight(grpo(model={"source": source}), Facts(workers=workers, timed=[other]))
+    assert answer.time is None
+    assert why in answer.time_unknown
+
+
+def test_of_measured_steps_it_is_said_where_nine_of_ten_lay() -> None:
+    times = [float(second) for second in range(1, 22)]
+    many, few = (preflight(grpo(), Facts(step_times=StepTimes("CPU", of))).time for of in (times, times[:5]))
+    assert many is not None
+    assert few is not None
+    assert (many.low_seconds, many.seconds_per_step, many.high_seconds) == (2.0, 11.0, 20.0)
+    assert (few.low_seconds, few.high_seconds) == (None, None)
 
 
 def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() -> None:
@@ -374,7 +411,7 @@ def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_fo
 
 def test_a_long_system_prompt_is_counted() -> None:
     plain, long = (
-        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU]))
+        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU], timed=[TIMED]))
         for text in (None, "word " * 600)
     )
     assert long.memory is not None
