@@ -191,6 +191,28 @@ def test_sizes_are_there_while_the_form_is_wrong_and_estimates_only_once_it_is_r
     assert chosen(nothing, TINY_ARITHMETIC).parameters is not None
 
 
+def test_a_given_config_json_is_that_of_the_chosen_model_alone(backend: Backend) -> None:
+    connect(backend, LOCAL)
+    given: dict[str, Any] = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+    }
+    before, models = (backend.client.models(config_of("some/model"), config_json) for config_json in (None, given))
+    one = chosen(models, "some/model")
+    assert one.parameters == 2 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64) + 64 + 2 * 64 * 100
+    assert one.memory_bytes is not None
+    assert chosen(before, "some/model").memory_bytes is None
+    assert chosen(models, LOCAL.source) == chosen(before, LOCAL.source)
+    assert models.starting
+    answer = backend.client.preflight(config_of("some/model"), given)
+    assert answer.memory is not None
+    assert answer.memory.total_bytes == one.memory_bytes
+
+
 def test_preflight_warns_of_a_directory_that_no_worker_has() -> None:
     def warned(*workers: Offers) -> bool:
         config = GrpoConfig.model_validate(config_of("local:nowhere"))

@@ -169,6 +169,43 @@ def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
     assert "no memory estimate" in message.text
 
 
+TINY_JSON: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "vocab_size": 271,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+
+
+def test_a_given_config_json_stands_for_a_model_that_is_not_known_here() -> None:
+    known = preflight(grpo(), Facts(workers=[CPU], timed=[TIMED]))
+    config = grpo(model={"source": "some/model"})
+    answer = preflight(config, Facts(workers=[CPU], timed=[TIMED], given=Given.read(TINY_JSON)))
+    assert (answer.memory, answer.time) == (known.memory, known.time)
+    message = about("model.source", answer)
+    assert message is not None
+    assert message.text == "estimated from the given config.json: llama, 1 million parameters"
+    other = about("model.source", preflight(config, Facts(given=Given.read(TINY_JSON | {"model_type": "phi3"}))))
+    assert other is not None
+    assert "phi3 is counted as if its layers were Llama's" in other.text
+
+
+def test_a_config_json_of_no_use_says_why_and_gives_no_estimate() -> None:
+    given = Given.read(TINY_JSON | {"num_local_experts": 8})
+    answer = preflight(grpo(model={"source": "some/model"}), Facts(workers=[CPU], given=given))
+    message = about("model.source", answer)
+    assert (answer.memory, answer.time, answer.ok) == (None, None, True)
+    assert message is not None
+    assert (message.level, message.text) == (
+        "warning",
+        "nothing can be estimated from the given config.json: llama has experts (num_local_experts), whose memory is not counted here",
+    )
+
+
 def test_a_checkpoint_is_estimated_as_the_model_it_came_from() -> None:
     config = grpo(model={"source": "run:3@20"})
     assert preflight(config, Facts(origin=SMOLLM2)).memory == preflight(grpo(model={"source": SMOLLM2}), Facts()).memory
