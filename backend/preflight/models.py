@@ -152,7 +152,7 @@ def _why_unknown(origin: str, *, known: bool) -> str:
     if known:
         return "no memory estimate: its architecture is not counted here"
     if _place(origin) == "hub":
-        return "size unknown until the worker has downloaded its config.json"
+        return "size unknown until a worker has downloaded its config.json, or you give it"
     return f"size unknown: no worker that is up has {origin}"
 
 

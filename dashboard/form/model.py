@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 
 import streamlit as st
@@ -63,13 +64,7 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
         )
         if models.starting:
             _show_starting(draft, models.starting)
-        if st.button(
-            "config.json",
-            icon=":material/calculate:",
-            type="secondary" if draft.config_json is None else "primary",
-            help="Estimate memory and time from a model's config.json, before any worker has the model\\.",
-        ):
-            _show_config_json(draft, source)
+        _show_config_json(draft, source)
     if source in choices:
         _show_chosen(choices[source])
     show_problems(form, SOURCE)
@@ -108,27 +103,33 @@ def _show_chosen(one: ModelChoice) -> None:
         )
 
 
-@st.dialog("Estimate from a config.json")
 def _show_config_json(draft: Draft, source: str) -> None:
     """A file or a text to take the model's dimensions from, and the way to be rid of it."""
-    st.caption(
-        "It lies beside a model's weights, on its page of the Hub under Files. Memory and time beside the form, the size in the list and the "
-        "starting settings then follow from it, with LoRA, the processes and everything else as the form says, until another model is chosen. "
-        "Nothing is downloaded, and a run still trains the model that is chosen."
-    )
-    file = st.file_uploader("config.json", type=["json"])
-    pasted = st.text_area("or paste its content here", height=240, max_chars=_LONGEST)
-    with st.container(horizontal=True):
-        if st.button("Estimate with it", type="primary", disabled=not (file or pasted.strip())):
+    given = draft.config_json is not None
+    with st.popover(
+        "config.json", icon=":material/check:" if given else ":material/calculate:", key="config-json", width="content"
+    ):
+        st.caption(
+            "Memory and time of a model that no worker has yet, from the config.json that lies beside its weights (on the Hub under Files). "
+            "They follow the form: LoRA, processes and everything else. Nothing is downloaded, and the run still trains the model that is chosen."
+        )
+        file = st.file_uploader("config.json", type=["json"], key=draft.key("given-file"))
+        pasted = st.text_area("or paste its content here", height=200, key=draft.key("given-text"))
+        content, found = file.getvalue() if file else pasted.encode(), None
+        if content.strip():
             try:
-                draft.given = source, config_in(file.getvalue() if file else pasted.encode())
+                found = config_in(content)
             except Unreadable as reason:
                 st.error(plain(str(reason)), icon=":material/error:")
-            else:
-                st.rerun()
-        if draft.config_json is not None and st.button("Estimate without it"):
-            draft.given = None
-            st.rerun()
+        with st.container(horizontal=True):
+            st.button(
+                "Estimate with it",
+                type="primary",
+                disabled=found is None,
+                on_click=partial(setattr, draft, "given", (source, found)),
+            )
+            if given:
+                st.button("Estimate without it", on_click=partial(setattr, draft, "given", None))
 
 
 def config_in(content: bytes) -> dict[str, Json]:
