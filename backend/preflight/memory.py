@@ -1,7 +1,7 @@
 """How much memory a run needs, by part, for models whose shape is known.
 
-An estimate from the shapes alone: it leaves out what Python, the libraries and a GPU's driver take for themselves, and it
-adds parts that are not all alive at the same moment.
+An estimate from the shapes alone: it leaves out what a GPU's driver takes for itself, and it adds parts that are not all alive at the
+same moment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,16 @@ from backend.preflight.facts import Facts, Given
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
+LIBRARIES_BYTES = 410 * 2**20  # that a worker holds, and each process that it starts, before a model is loaded
+# Of the arrays that come and go, beside them: a process on a CPU keeps what it frees for the next step, and finds not all of it again in one
+# piece. 0.24 to 0.38 in four runs: the tiny model, SmolLM2, and 20 and 24 layers of 320 (benchmarks/estimates.py).
+KEPT_SHARE = 0.3
+COMING_AND_GOING = ("activations", "cache", "logits")
 PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
 LETTERS = 3  # in a token, about
 NAMES = {
+    "libraries": "Python and PyTorch themselves",
+    "kept": "freed arrays that the process keeps for the next step",
     "weights": "the weights",
     "copies": "copies of the weights for matrix products and for sampling",
     "gradients": "the gradients",
@@ -80,10 +87,15 @@ def needed(config: RunConfig, shape: ModelShape, worker: Offers | None) -> dict[
     dtype = config.model.dtype
     computing = Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
     if isinstance(config, GrpoConfig):
-        return training_parts(config, shape, computing)
-    if isinstance(config, SampleConfig):
-        return sampling_parts(config, shape, computing)
-    return pair_parts(config, shape, computing)
+        parts, processes = training_parts(config, shape, computing), config.compute.processes
+    elif isinstance(config, SampleConfig):
+        parts, processes = sampling_parts(config, shape, computing), 1
+    else:
+        parts, processes = pair_parts(config, shape, computing), 1
+    if not on_gpu:  # the worker leads several processes, and is one more then
+        parts["kept"] = round(KEPT_SHARE * sum(parts.get(part, 0) for part in COMING_AND_GOING))
+        parts["libraries"] = LIBRARIES_BYTES * (processes + (processes > 1))
+    return parts
 
 
 def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig, given: Given | None) -> Iterator[Message]:

@@ -74,7 +74,7 @@ def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None
         if memory.each_bytes == memory.total_bytes:
             of += f" on each of {memory.processes} GPUs"
         elif memory.each_bytes is not None:
-            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes, besides Python and PyTorch themselves"
+            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes"
         st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
         show_parts(memory.parts, size, in_labels(memory.advice))
     if time is not None:
@@ -167,6 +167,9 @@ NAMES = {
     "copies": "copies of the weights",
     **{phase: word for phase, word in PHASES.items() if phase != "reference"},
     "rest": "rest",
+    "gathered": "the layer that computes",
+    "kept": "kept for the next step",
+    "libraries": "Python and PyTorch",
 }
 
 

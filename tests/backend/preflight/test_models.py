@@ -144,7 +144,7 @@ def test_a_checkpoint_has_the_size_of_the_model_that_its_run_began_with(backend:
 @pytest.mark.parametrize(
     ("source", "usable", "note"),
     [
-        ("some/model", True, "size unknown until the worker has downloaded its config.json"),
+        ("some/model", True, "size unknown until a worker has downloaded its config.json, or you give it"),
         ("local:nowhere", False, "no worker that is up has it below its model root"),
         ("run:99@1", False, "there is no such checkpoint; choose one from the list"),
         ("builtin:nothing", False, "there is no such model; choose one from the list"),
@@ -285,7 +285,7 @@ def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_no
         return [one.advised for one in starts(GrpoConfig(), shape, gib)]
 
     assert advised(SHAPES[SMOLLM2], 16) == [True, False]
-    assert advised(SHAPES[SMOLLM2], 2) == [False, True]
+    assert advised(SHAPES[SMOLLM2], 2.5) == [False, True]
     assert advised(QWEN_7B, 1000) == [False, True]
     assert advised(QWEN_7B, 8) == [False, False]
 
