@@ -73,20 +73,20 @@ SHAPES = {
         {"vocab_size": 8192, "hidden_size": 320, "intermediate_size": 960, "num_hidden_layers": 20, "num_attention_heads": 5, "num_key_value_heads": 5, "tie_word_embeddings": True},
     ),
     "wide": Shape(
-        "Llama, wide and shallow: 4 layers of 896, a vocabulary of 48,000, an output layer of its own",
+        "Llama, wide and shallow: 3 layers of 640, a vocabulary of 24,000, an output layer of its own",
         "llama",
-        {"vocab_size": 48_000, "hidden_size": 896, "intermediate_size": 2560, "num_hidden_layers": 4, "num_attention_heads": 14, "num_key_value_heads": 14, "tie_word_embeddings": False},
+        {"vocab_size": 24_000, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 3, "num_attention_heads": 10, "num_key_value_heads": 10, "tie_word_embeddings": False},
     ),
     "adapters": Shape(
-        "Qwen 3, 10 query heads on 2 of keys, LoRA of rank 32, activations computed again",
+        "Qwen 3, 8 query heads on 2 of keys, a vocabulary of 64,000, LoRA of rank 32, activations computed again",
         "qwen3",
-        {"vocab_size": 100_000, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 10, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
+        {"vocab_size": 64_000, "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
         {"model": {"lora": {"rank": 32}, "gradient_checkpointing": True}},
     ),
     "two-processes": Shape(
-        "Llama, 12 query heads on 4, by 2 processes with the weights in 2 shards",
+        "Llama, 9 query heads on 3, by 2 processes with the weights in 2 shards",
         "llama",
-        {"vocab_size": 32_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 12, "num_key_value_heads": 4, "tie_word_embeddings": True},
+        {"vocab_size": 16_000, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
         {"compute": {"processes": 2}},
     ),
 }  # fmt: skip

@@ -113,8 +113,8 @@ def _show_config_json(draft: Draft, source: str) -> None:
             "Memory and time of a model that no worker has yet, from the config.json that lies beside its weights (on the Hub under Files). "
             "They follow the form: LoRA, processes and everything else. Nothing is downloaded, and the run still trains the model that is chosen."
         )
-        file = st.file_uploader("config.json", type=["json"], key=draft.key("given-file"))
-        pasted = st.text_area("or paste its content here", height=200, key=draft.key("given-text"))
+        file = st.file_uploader("config.json", type=["json"], key="config-json-file")
+        pasted = st.text_area("or paste its content here", height=200, key="config-json-text")
         content, found = file.getvalue() if file else pasted.encode(), None
         if content.strip():
             try:
