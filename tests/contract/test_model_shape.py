@@ -71,6 +71,7 @@ def test_an_unknown_architecture_with_the_same_fields_is_counted_as_llamas() -> 
         ({}, "it has no model_type"),
         ({"model_type": None}, "it has no model_type"),
         (changed(model_type="mixtral", num_local_experts=8), "mixtral has experts (num_local_experts)"),
+        ({"model_type": "gemma3", "text_config": LLAMA_1B}, "gemma3 has other parts than a language model"),
         (changed(model_type="gpt2", hidden_size=None), "gpt2 has other layers than Llama's, .* lacks hidden_size"),
         (changed(num_hidden_layers="many"), "llama: layers cannot be 'many'"),
         (changed(hidden_size=0), "llama: hidden cannot be 0"),
