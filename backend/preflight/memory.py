@@ -26,11 +26,10 @@ from backend.preflight.facts import Facts, Given
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
-LIBRARIES_BYTES = 410 * 2**20  # that a worker holds, and each process that it starts, before a model is loaded
-# Of the arrays that come and go, beside them: a process on a CPU keeps what it frees for the next step, and finds not all of it again in one
-# piece. 0.24 to 0.38 in four runs: the tiny model, SmolLM2, and 20 and 24 layers of 320 (benchmarks/estimates.py).
+# What a worker's process on a CPU holds beside arrays, and each process that it starts: 410 MiB before a model is loaded, the rest with it.
+LIBRARIES_BYTES = 480 * 2**20
+# Beside activations, keys and values: such a process keeps what it frees for the next step, and finds not all of it again in one piece.
 KEPT_SHARE = 0.3
-COMING_AND_GOING = ("activations", "cache", "logits")
 PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
 LETTERS = 3  # in a token, about
 NAMES = {
@@ -93,7 +92,7 @@ def needed(config: RunConfig, shape: ModelShape, worker: Offers | None) -> dict[
     else:
         parts, processes = pair_parts(config, shape, computing), 1
     if not on_gpu:  # the worker leads several processes, and is one more then
-        parts["kept"] = round(KEPT_SHARE * sum(parts.get(part, 0) for part in COMING_AND_GOING))
+        parts["kept"] = round(KEPT_SHARE * (parts.get("activations", 0) + parts.get("cache", 0)))
         parts["libraries"] = LIBRARIES_BYTES * (processes + (processes > 1))
     return parts
 
@@ -248,17 +247,21 @@ def _gathered(shape: ModelShape) -> int:
 
 
 def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:
-    """Of the weights: in half precision for the gradient; and laid out for sampling, which a CPU does without while it trains."""
+    """Of the weights: in half precision for the gradient; and laid out for sampling.
+
+    On a CPU these are dropped for the update, and its gradients may lie in their place; of adapters it has hardly any.
+    """
     # The product after the gate keeps none: its gradient makes one again.
     kept = shape.layers * sum(rows * columns for name, (rows, columns) in shape.linear.items() if name != "down_proj")
     for_gradient = 2 * kept if trains and computing.in_half else 0
     size = 2 if computing.in_half else FLOAT32
-    return for_gradient + (size * shape.parameters if samples and (computing.on_gpu or not trains) else 0)
+    return for_gradient + (size * (shape.blocks + shape.head) if samples else 0)
 
 
 def _logits(shape: ModelShape, rows: int, computing: Computing) -> int:
-    """A chunk and its exponentials."""
-    return 2 * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
+    """A chunk and its exponentials. On a CPU the backward pass has a thread, and so a heap, of its own, and both keep theirs."""
+    heaps = 1 if computing.on_gpu else 2
+    return 2 * heaps * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
 
 
 def _activations(tokens: int, shape: ModelShape, model: Model, computing: Computing) -> int:

@@ -285,7 +285,7 @@ def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_no
         return [one.advised for one in starts(GrpoConfig(), shape, gib)]
 
     assert advised(SHAPES[SMOLLM2], 16) == [True, False]
-    assert advised(SHAPES[SMOLLM2], 2.5) == [False, True]
+    assert advised(SHAPES[SMOLLM2], 3) == [False, True]
     assert advised(QWEN_7B, 1000) == [False, True]
     assert advised(QWEN_7B, 8) == [False, False]
 

@@ -443,7 +443,7 @@ def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_fo
     adapted = RUN_CONFIG.validate_python(
         config.model_dump() | {"model": config.model.model_dump() | {"lora": message.fix["model.lora"]}}
     )
-    assert preflight(adapted, Facts()).memory.total_bytes < 0.6 * answer.memory.total_bytes  # type: ignore[union-attr]
+    assert preflight(adapted, Facts()).memory.total_bytes < 0.7 * answer.memory.total_bytes  # type: ignore[union-attr]
 
 
 def test_a_long_system_prompt_is_counted() -> None:
