@@ -68,26 +68,26 @@ class Shape:
 
 SHAPES = {
     "deep": Shape(
-        "Qwen 2, deep and narrow: 20 layers of 320",
+        "Qwen 2, deep and narrow: 16 layers of 256",
         "qwen2",
-        {"vocab_size": 8192, "hidden_size": 320, "intermediate_size": 960, "num_hidden_layers": 20, "num_attention_heads": 5, "num_key_value_heads": 5, "tie_word_embeddings": True},
+        {"vocab_size": 6000, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True},
     ),
     "wide": Shape(
-        "Llama, wide and shallow: 3 layers of 640, a vocabulary of 24,000, an output layer of its own",
+        "Llama, wide and shallow: 2 layers of 768, a vocabulary of 30,000, an output layer of its own",
         "llama",
-        {"vocab_size": 24_000, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 3, "num_attention_heads": 10, "num_key_value_heads": 10, "tie_word_embeddings": False},
+        {"vocab_size": 30_000, "hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 2, "num_attention_heads": 12, "num_key_value_heads": 12, "tie_word_embeddings": False},
     ),
     "adapters": Shape(
-        "Qwen 3, 8 query heads on 2 of keys, a vocabulary of 64,000, LoRA of rank 32, activations computed again",
+        "Qwen 3, 12 query heads on 3 of keys, a vocabulary of 40,000, LoRA of rank 16",
         "qwen3",
-        {"vocab_size": 64_000, "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
-        {"model": {"lora": {"rank": 32}, "gradient_checkpointing": True}},
+        {"vocab_size": 40_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 12, "num_key_value_heads": 3, "head_dim": 64, "tie_word_embeddings": True},
+        {"model": {"lora": {"rank": 16}}},
     ),
     "two-processes": Shape(
-        "Llama, 9 query heads on 3, by 2 processes with the weights in 2 shards",
+        "Llama, 8 query heads on 2, by 2 processes with the weights in 2 shards, 24 new tokens",
         "llama",
-        {"vocab_size": 16_000, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
-        {"compute": {"processes": 2}},
+        {"vocab_size": 8000, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": True},
+        {"compute": {"processes": 2}, "sampling": {"max_new_tokens": 24}},
     ),
 }  # fmt: skip
 

@@ -30,6 +30,7 @@ CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
 LIBRARIES_BYTES = 480 * 2**20
 # Beside activations, keys and values: such a process keeps what it frees for the next step, and finds not all of it again in one piece.
 KEPT_SHARE = 0.3
+PIECES = 6  # of a process on a CPU with its weights in shards: times all weights, found with one model (benchmarks/estimates.py)
 PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
 LETTERS = 3  # in a token, about
 NAMES = {
@@ -181,7 +182,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) 
     of_each = {
         **{part: held // compute.parts for part, held in in_shards.items()},
         "copies": _copies(shape, computing, samples=compute.parts == 1),
-        "gathered": 0 if compute.parts == 1 else 2 * _gathered(shape),
+        "gathered": 0 if compute.parts == 1 else _gathered(shape, computing),
         "logits": _logits(shape, round(tokens * completed / group), computing),
         "activations": _activations(tokens, shape, config.model, computing),
         "cache": _cache(shape, config.task, sampling, prompts * sampling.group_size, computing),
@@ -240,10 +241,15 @@ def _weights(model: Model, shape: ModelShape) -> int:
     return FLOAT32 * (shape.parameters + adapters)
 
 
-def _gathered(shape: ModelShape) -> int:
-    """The layer that computes, the embedding and the output layer."""
+def _gathered(shape: ModelShape, computing: Computing) -> int:
+    """The layer that computes, the embedding and the output layer, with their gradients.
+
+    A CPU keeps more, in pieces: the weights as they were loaded and as they were first gathered, and at a checkpoint those and the moments whole.
+    """
+    if not computing.on_gpu:
+        return PIECES * FLOAT32 * shape.parameters
     tables = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
-    return FLOAT32 * (tables + (shape.parameters - tables) // shape.layers)
+    return 2 * FLOAT32 * (tables + (shape.parameters - tables) // shape.layers)
 
 
 def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:
