@@ -3,7 +3,6 @@
 import atexit
 import functools
 import logging
-import math
 import os
 import secrets
 import socket
@@ -20,7 +19,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 
 from backend.contract import conversation
 from backend.contract import protocol as p
-from backend.contract.base import LONGEST, Json
+from backend.contract.base import LONGEST, Json, finite
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
@@ -99,7 +98,12 @@ class Recording:
     """
 
     def __init__(
-        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float | None]
+        self,
+        about: p.Recording,
+        connection: Connection,
+        from_step: int,
+        weights: Mapping[str, float | None],
+        device: str,
     ) -> None:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
@@ -126,7 +130,7 @@ class Recording:
         self._beats = threading.Thread(target=self._beat, name="groupscope-beat", daemon=True)
         self._beats.start()
         atexit.register(self._at_exit)
-        self._outbox.put("start", p.Start(attempt=1, from_step=from_step, device=_device()))
+        self._outbox.put("start", p.Start(attempt=1, from_step=from_step, device=device))
 
     def __enter__(self) -> "Recording":
         return self
@@ -179,7 +183,7 @@ class Recording:
                 self._say(f"the metric {name[:20]}… is left out: a name has up to {LONGEST_NAME} characters")
                 continue
             try:
-                yield name, _number(value)
+                yield name, finite(value)
             except (TypeError, ValueError) as error:
                 self._say(f"the metric {name} is left out: {error}")
 
@@ -336,11 +340,13 @@ def start_run(
     run_id: int | None = None,
     backend: str | None = None,
     home: str | Path | None = None,
+    device: str | None = None,
+    process: int | None = None,
 ) -> Recording:
     """A new run in Groupscope, or with `run_id` the next attempt of one, which begins at `from_step`.
 
     `config` is the trainer's own configuration, as it is; `known` says in the terms of `backend.contract.recorded` what of it this program
-    knows (`{"sampling": {"group_size": 8}}`). The backend is found as the command line finds it. Raises CannotStart without a token, and
+    knows (`{"sampling": {"group_size": 8}}`). `device` and `process` (its number) are those that train, if that is not this process. The backend is found as the command line finds it. Raises CannotStart without a token, and
     ValidationError for a `known` that says something else.
     """
     settings = load(Connection, backend_url=backend, home=home)
@@ -349,7 +355,7 @@ def start_run(
     )
     about = p.Recording(
         key=secrets.token_hex(16),
-        worker=f"{socket.gethostname()}, process {os.getpid()}",
+        worker=f"{socket.gethostname()}, process {process or os.getpid()}",
         config=described,
         name=name,
         notes=notes,
@@ -357,10 +363,10 @@ def start_run(
         run_id=run_id,
     )
     weights = {one.name: one.weight for one in described.rewards.functions}
-    return Recording(about, settings, from_step, weights)
+    return Recording(about, settings, from_step, weights, device or device_here())
 
 
-def _device() -> str:
+def device_here() -> str:
     """What it computes on, as far as torch was loaded and says so."""
     torch: Any = sys.modules.get("torch")
     try:
@@ -369,10 +375,6 @@ def _device() -> str:
     except Exception:  # noqa: BLE001, S110 — a broken driver is the trainer's matter
         pass
     return f"CPU, {os.cpu_count()} threads"
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def group_report(
@@ -393,8 +395,8 @@ def group_report(
         state="probe" if group.evaluated else _state(completions),
         scored=sum(one.reward is not None or _raws(one) is not None for one in completions),
         truncated=sum(one.finish_reason == "length" for one in completions),
-        reward_mean=_number(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
-        reward_std=_number(group.reward_std),
+        reward_mean=finite(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
+        reward_std=finite(group.reward_std),
         completions=completions,
     )
 
@@ -429,10 +431,10 @@ def _completion(
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[
-            RewardScore(name=name, raw=_number(value), weight=weights.get(name)) for name, value in one.rewards.items()
+            RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],
-        reward=_number(one.reward),
-        advantage=_number(one.advantage),
+        reward=finite(one.reward),
+        advantage=finite(one.advantage),
         **({} if tokens is None else tokens.summary()),
     )
 
@@ -443,7 +445,7 @@ def _turn(turn: Turn) -> conversation.Turn:
         length=len(turn.stretch),
         tool=turn.tool,
         trained=turn.is_trained,
-        reward=_number(turn.reward),
+        reward=finite(turn.reward),
         policy_version=turn.policy_version,
         failed=turn.failed,
     )
