@@ -9,7 +9,7 @@ from dashboard.charts.power import MOST, WANTED, Plan, plan
 from dashboard.comparison.judgement import draw_table
 from dashboard.format import MISSING, counted, number, percent
 
-MORE = f"more of each for {WANTED:.0%}"
+MORE = f"more of each for {percent(WANTED)}"
 _FEW = 5  # seeds: how far seeds differ is hardly known from these
 
 
@@ -46,8 +46,8 @@ def draw_plan(finals: Mapping[str, Mapping[int, float]], against: str) -> None:
         else ""
     )
     st.caption(
-        f"Of comparisons with as many seeds, if the difference is real: how many would be told apart; and how many more seeds of each setting "
-        f"would tell it in {WANTED:.0%} of them. In brackets, what follows from the 95 % interval of the spread.{roughly} Choose the number before "
+        "Power now: of comparisons with as many seeds, if the difference is real, the share that ends in the right verdict. More of each: how many more seeds of each setting "
+        f"it takes for {percent(WANTED)}. In brackets, what follows from the 95 % interval of the spread.{roughly} Choose the number before "
         "you run them: to add seeds until a verdict appears is to wait for luck."
     )
 
@@ -55,12 +55,12 @@ def draw_plan(finals: Mapping[str, Mapping[int, float]], against: str) -> None:
 def _row(names: str, found: Plan | str, values: Mapping[int, float], against: Mapping[int, float]) -> dict[str, str]:
     if isinstance(found, str):
         seeds = _seeds((len(values), len(against)))
-        return {"settings": names, "difference": MISSING, "seeds": seeds, "told with as many": MISSING, MORE: found}
+        return {"settings": names, "difference": MISSING, "seeds": seeds, "power now": MISSING, MORE: found}
     return {
         "settings": names,
         "difference": number(found.effect),
         "seeds": _seeds(found.seeds),
-        "told with as many": in_brackets([percent(one or 0.0) for one in found.power]),
+        "power now": in_brackets([percent(one or 0.0) for one in found.power]),
         MORE: more_seeds(found),
     }
 

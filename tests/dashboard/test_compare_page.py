@@ -252,7 +252,7 @@ def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open,
     found = table.loc["updates_per_batch 2 − updates_per_batch 1"]
     assert found["seeds"] == "3"
     assert re.fullmatch(r"(\d+|more than 197) \(\d+ to (\d+|more than 197)\)", found[MORE])
-    assert re.fullmatch(r"\d+ % \(\d+ % to \d+ %\)", found["told with as many"])
+    assert re.fullmatch(r"\d+ % \(\d+ % to \d+ %\)", found["power now"])
     assert "run two more of each" in table.loc["updates_per_batch 3 − updates_per_batch 1"][MORE]
     assert "From 3 seeds the spread is hardly known" in sentences(at)
     next(box for box in at.number_input if box.label == "Difference to tell").set_value(100.0).run()
