@@ -1,11 +1,10 @@
-"""Preflight's estimates against runs that are really trained: from a config.json alone, memory and time.
+"""Preflight's estimates of memory, from a config.json alone, against runs that are really trained.
 
     python benchmarks/estimates.py [SHAPE …] [--write]       # models with random weights, by a real worker; ten minutes
     python benchmarks/estimates.py --models DIRECTORY [WORK …]    # works of side_by_side.py, each in a process of its own
 
 A shape is written as a config.json with random weights. The form's estimate is asked for before a worker has seen it; then a worker that
-has just been started trains it. Memory is the peak of what is resident, of the worker and all processes that it starts. The time is
-computed at the rate of the shape before it.
+has just been started trains it. Memory is the peak of what is resident, of the worker and all processes that it starts.
 """
 
 import json
@@ -17,7 +16,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -93,13 +91,11 @@ SHAPES = {
 
 
 class Trained(BaseModel):
-    """What was said of a shape, in bytes and seconds, and what came of it."""
+    """What was said of a shape, in bytes, and what came of it."""
 
     parameters: int
     parts: dict[str, int]
     peak: int
-    seconds: float
-    expected: tuple[float, float, float] | None  # seconds: at least, likely, at most
 
     @property
     def estimated(self) -> int:
@@ -181,7 +177,7 @@ def write_weights(family: str, sizes: dict[str, Any], folder: str) -> None:
 
 
 def train(name: str, home: Path) -> Trained:
-    """Estimate a shape from its config.json, then train it. The home keeps the runs before, whose rates are known there."""
+    """Estimate a shape from its config.json, then train it."""
     shape, root = SHAPES[name], home / "models"
     given = random_weights(shape, root / name)
     processes = int(str(shape.changes.get("compute", {}).get("processes", 1)))
@@ -192,12 +188,8 @@ def train(name: str, home: Path) -> Trained:
         said = client.preflight(shape.config(f"nobody/{name}"), given)  # a name that no worker knows
         assert said.memory is not None
         with Peaks(running.processes["worker-1"].pid) as peaks:
-            seconds = _seconds(client, shape.config(f"local:{name}"), name)
+            _train(client, shape.config(f"local:{name}"), name)
         shutil.rmtree(root / name)
-        when = said.time
-        expected = None
-        if when is not None and when.low_seconds is not None and when.high_seconds is not None:
-            expected = when.low_seconds, when.seconds_per_step, when.high_seconds
         parameters = next(
             one.parameters
             for one in client.models(shape.config(f"nobody/{name}"), given).items
@@ -208,31 +200,25 @@ def train(name: str, home: Path) -> Trained:
             parameters=parameters,
             parts=said.memory.parts,
             peak=sum(peaks.of.values()),
-            seconds=seconds,
-            expected=expected,
         )
 
 
-def _seconds(client: Client, config: dict[str, Any], name: str) -> float:
-    """Train it; the median of its steps, the first one left out."""
+def _train(client: Client, config: dict[str, Any], name: str) -> None:
+    """Train it to its end."""
     run = client.create_run(config, name=name)
     while run.status not in TERMINAL:
         time.sleep(0.5)
         run = client.run(run.id)
     if run.status != "finished":
         raise SystemExit(f"{name} {run.status}: {run.error}")
-    series = client.metrics(run.id, names=("step_time", "grad_norm")).series
-    assert all(series["grad_norm"].value), f"a step of {name} had no gradient, so the memory of one was not measured"
-    return median(value for value in series["step_time"].value[1:] if value is not None)
+    norms = client.metrics(run.id, names=("grad_norm",)).series["grad_norm"].value
+    assert all(norms), f"a step of {name} had no gradient, so the memory of one was not measured"
 
 
 def summary(measured: Measured) -> str:
     """The table of the shapes."""
     rows = []
     for name, one in measured.trained.items():
-        expected = "not known: the first run here"
-        if one.expected is not None:
-            expected = "{1:.2f} s ({0:.2f} to {2:.2f})".format(*one.expected)
         off = one.estimated / one.peak - 1
         rows.append(
             [
@@ -241,11 +227,9 @@ def summary(measured: Measured) -> str:
                 f"{one.estimated / MIB:,.0f}",
                 f"{one.peak / MIB:,.0f}",
                 f"{off:+.0%}".replace("-", "−"),
-                expected,
-                f"{one.seconds:.2f} s",
             ]
         )
-    head = ["model", "parameters", "estimated, MiB", "peak, MiB", "off by", "a step, estimated", "a step"]
+    head = ["model", "parameters", "estimated, MiB", "peak, MiB", "off by"]
     said = [value if name in ("machine", "date") else f"{name} {value}" for name, value in measured.conditions.items()]
     return f"{table(head, rows)}\n\n{', '.join(said)}."
 

@@ -89,8 +89,10 @@ def shape_in(config: Mapping[str, Json]) -> ModelShape:
         raise ValueError("it has no model_type: give the config.json that lies beside a model's weights")
     if experts := next((name for name in config if "expert" in name and config[name]), None):
         raise ValueError(f"{kind} has experts ({experts}), whose memory is not counted here")
-    if isinstance(config.get("text_config"), dict):
-        raise ValueError(f"{kind} has other parts than a language model (text_config), whose memory is not counted here")
+    if config.get("text_config"):
+        raise ValueError(
+            f"{kind} has other parts than a language model (text_config), whose memory is not counted here"
+        )
     said = dict(_LEFT_OUT.get(kind, {})) | {name: value for name, value in config.items() if value is not None}
     if missing := [name for name in _NEEDED if name not in said]:
         raise ValueError(

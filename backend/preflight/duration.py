@@ -1,6 +1,6 @@
 """How long a run will take: from similar steps that were measured; without any, from its operations at the rate of another run on the same device.
 
-Counted sampling reaches the token limit, so that estimate is high if completions end early. Where nothing was timed on a device, nothing is said.
+Counted sampling reaches the token limit, so that estimate is high if completions end early. Where no model of known shape was timed on a device, nothing is said.
 """
 
 import re
@@ -109,7 +109,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str, facts: Facts) -
     )
     if run is None or known is None:
         by = f" by {processes} processes" if processes > 1 else ""
-        return f"nothing was timed on {device}{by} yet: a few steps of any model there give its rate"
+        return f"no model of known shape was timed on {device}{by} yet: a few steps of one there give its rate"
     taken = median(run.seconds)
     slower = taken / sum((_step_seconds(run.config, known, device) or parts).values())
     parts = {phase: value * slower for phase, value in parts.items()}

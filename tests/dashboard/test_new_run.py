@@ -229,7 +229,7 @@ def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend
     client.ask(ClaimRequest(worker=plain))
     [time] = [one.value for one in open_page("new-run").markdown if one.value.startswith(":gray[Time]")]
     assert "not known yet" in time
-    assert "nothing was timed on CPU, 2 threads yet" in time
+    assert "no model of known shape was timed on CPU, 2 threads yet" in time
     run_id = recorded.queue(client, sampling={"group_size": 4})
     claim = client.ask(ClaimRequest(worker=plain)).claim
     assert claim is not None

@@ -363,7 +363,10 @@ def test_a_rate_counts_for_as_many_processes_only() -> None:
     together = grpo(compute={"processes": 2})
     alone = Facts(workers=[CPU], timed=[TIMED])
     assert preflight(together, alone).time is None
-    assert "nothing was timed on CPU, 2 threads by 2 processes yet" in preflight(together, alone).time_unknown
+    assert (
+        "no model of known shape was timed on CPU, 2 threads by 2 processes yet"
+        in preflight(together, alone).time_unknown
+    )
     known = preflight(together, replace(alone, timed=[TIMED, replace(TIMED, config=together, seconds=[3.0])])).time
     assert known is not None
     assert known.seconds_per_step == pytest.approx(3.0)
@@ -372,9 +375,13 @@ def test_a_rate_counts_for_as_many_processes_only() -> None:
 @pytest.mark.parametrize(
     ("workers", "source", "why"),
     [
-        ([CPU], SMOLLM2, "nothing was timed on CPU, 2 threads yet: a few steps of any model there give its rate"),
+        (
+            [CPU],
+            SMOLLM2,
+            "no model of known shape was timed on CPU, 2 threads yet: a few steps of one there give its rate",
+        ),
         ([Offers(device="NVIDIA L4")], SMOLLM2, "on NVIDIA L4 the steps of other models do not say"),
-        ([Offers(device="CPU, 8 threads")], SMOLLM2, "nothing was timed on CPU, 8 threads yet"),
+        ([Offers(device="CPU, 8 threads")], SMOLLM2, "no model of known shape was timed on CPU, 8 threads yet"),
         ([CPU], "some/model", "the model's shape is not known here"),
         ([], SMOLLM2, "no worker is up"),
     ],

@@ -116,7 +116,10 @@ def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_
 @pytest.mark.parametrize("other", [{"sampling": {"group_size": 4}}, {"model": {"source": SMOLLM2}}])
 def test_steps_of_another_shape_say_how_fast_the_machine_is(backend: Backend, other: dict[str, Any]) -> None:
     backend.client.ask(p.ClaimRequest(worker=WORKER))
-    assert "nothing was timed on CPU, 2 threads yet" in backend.client.preflight({"kind": "grpo"} | other).time_unknown
+    assert (
+        "no model of known shape was timed on CPU, 2 threads yet"
+        in backend.client.preflight({"kind": "grpo"} | other).time_unknown
+    )
     run_a_bit(backend, GrpoConfig(), {"step_time": 0.5}, {})
     time = backend.client.preflight({"kind": "grpo"} | other).time
     assert time is not None
