@@ -65,6 +65,10 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
         if models.starting:
             _show_starting(draft, models.starting)
         _show_config_json(draft, source)
+    if draft.config_json is not None:
+        st.markdown(
+            ":small[:gray[:material/calculate: Size, memory and time are those of the config\\.json that you gave\\.]]"
+        )
     if source in choices:
         _show_chosen(choices[source])
     show_problems(form, SOURCE)
