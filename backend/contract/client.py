@@ -90,6 +90,12 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     return send
 
 
+def _weighed(config: Mapping[str, Json], config_json: Mapping[str, Json] | None) -> Json:
+    """A configuration to be weighed, with its model's config.json if that was given."""
+    given: dict[str, Json] = {} if config_json is None else {"config_json": dict(config_json)}
+    return {"config": dict(config), **given}
+
+
 @contextmanager
 def _about(file: str) -> Iterator[None]:
     """Puts the name of a file before a refusal."""
@@ -135,13 +141,16 @@ class Client:
         except (Unreachable, ApiError):
             return False
 
-    def preflight(self, config: Mapping[str, Json]) -> Preflight:
-        """What a configuration would do; also for a wrong one: the messages say what to correct."""
-        return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
+    def preflight(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Preflight:
+        """What a configuration would do; also for a wrong one: the messages say what to correct.
 
-    def models(self, config: Mapping[str, Json]) -> Models:
+        `config_json` is the content of its model's config.json, for a model that is not known there.
+        """
+        return self._to.post(Preflight, "/api/v1/runs/preflight", _weighed(config, config_json))
+
+    def models(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Models:
         """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""
-        return self._to.post(Models, "/api/v1/models", {"config": dict(config)})
+        return self._to.post(Models, "/api/v1/models", _weighed(config, config_json))
 
     def create_run(
         self,
