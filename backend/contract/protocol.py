@@ -24,6 +24,7 @@ from backend.contract.records import (
     RewardText,
     RunError,
 )
+from backend.contract.replay import Replayed
 
 PROTOCOL = 2  # 1 had no secrets
 ASK_AGAIN_SECONDS = 0.5
@@ -186,6 +187,7 @@ class Report(Record):
     part: bool = False  # the step's own report, with its other groups, is still to come
     late: bool = False  # metrics alone, of a step that a recorded run has reported; those that it has stay as they are
     trace: TraceFile | None = None
+    replayed: Replayed | None = None  # of the step that a replay explains, with its groups
     logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 

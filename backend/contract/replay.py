@@ -1,0 +1,71 @@
+"""A step of a run, done again: what each of its groups did to the weights, and what the update did to the completions."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from backend.contract.base import CleanText, Count, Record, cut
+
+MOST_COMPARED = 64
+"""The most groups whose gradients are held against each other; those that moved the weights most."""
+MOST_TOKENS = 50
+"""The most tokens of a step that are named."""
+
+
+class Part(Record):
+    """What a group, or something smaller, contributed to the update Δθ of a step.
+
+    With Adam's moments as they were, Δθ is a sum: a part for each group, one for the momentum of earlier steps and one for the weight
+    decay. `share` is a part's projection on Δθ, ⟨part, Δθ⟩ / ‖Δθ‖², so that all shares add up to 1; a negative one pulled the other way.
+    """
+
+    index: Count
+    norm: float | None = Field(
+        description="Of its gradient of the loss, before the whole gradient was scaled down; None: not finite."
+    )
+    cosine: float | None = Field(description="Of minus its gradient with the update; None without a gradient.")
+    size: float = Field(description="The norm of its part of the update, in norms of the update.")
+    share: float = Field(description="Of the update; the shares of a step add up to 1.")
+
+
+class MovedToken(Record):
+    """A token of a completion, and its log-prob before and after the update."""
+
+    group: Count
+    completion: Count
+    position: Count
+    text: Annotated[CleanText, cut(200)]
+    advantage: float
+    before: float
+    after: float
+
+
+class Replayed(Record):
+    """What a replay of a step found. Its groups and the probes, with log-probs before and after, are the replay's own groups."""
+
+    run_id: int
+    step: Count
+    from_step: Count = Field(description="Of the checkpoint: the steps from there on were done again.")
+    update_norm: float = Field(description="‖Δθ‖; 0 if the weights stayed.")
+    momentum: float = Field(description="Share of what earlier steps had left in the optimizer.")
+    decay: float = Field(description="Share of the weight decay.")
+    apart: float | None = Field(
+        description="‖sum of the groups' gradients − the step's gradient‖ / ‖the step's gradient‖: rounding."
+    )
+    groups: Annotated[list[Part], Field(max_length=8192)]
+    compared: Annotated[list[Count], Field(max_length=MOST_COMPARED)] = Field(
+        description="The groups of `agreement`, by their index."
+    )
+    agreement: Annotated[list[list[float | None]], Field(max_length=MOST_COMPARED)] = Field(
+        description="The cosine of each of these groups' gradients with each other's; None without a gradient."
+    )
+    projected: Count | None = Field(
+        None,
+        description="To how many numbers gradients were projected to compare them; None: they were compared whole.",
+    )
+    projection_error: float | None = Field(
+        None, description="The standard error of a cosine in `agreement` from that, at most; None: there is none."
+    )
+    tokens: Annotated[list[MovedToken], Field(max_length=MOST_TOKENS)] = Field(
+        description="The tokens whose log-prob moved most against their advantage, the furthest first."
+    )
