@@ -23,6 +23,7 @@ from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
+from backend.contract.replay import ReplayCreate, Replayed, ReplayOutlook
 from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
 
@@ -182,6 +183,8 @@ class Client:
     """A group with its completions."""
     tokens = _one("completions/{}/tokens", TokenTrace)
     """The token trace of a completion; ApiError `not_found` if none was kept."""
+    replayed = _one("runs/{}/replayed", Replayed)
+    """What a replay found of its step; ApiError `not_found` before it has."""
     preview_upload = _one("uploads/{}", r.UploadPreview)
     """The first rows of an upload."""
 
@@ -264,6 +267,30 @@ class Client:
     def download_checkpoint(self, run_id: int, step: int) -> Iterator[bytes]:
         """A zip of the model directory that `from_pretrained` opens, in chunks, if the backend can reach the store."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip")
+
+    def replay_outlook(self, run_id: int, step: int) -> ReplayOutlook:
+        """Whether a step can be done again exactly: the replay's configuration, or why it cannot."""
+        return self._to.get(ReplayOutlook, f"/api/v1/runs/{run_id}/steps/{step}/replay")
+
+    def replay(self, run_id: int, step: int) -> r.Run:
+        """Queue a replay of a step."""
+        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/replays", ReplayCreate(step=step))
+
+    def step_groups(self, run_id: int, step: int) -> list[Group]:
+        """Every live group of a step, with its completions."""
+        groups: list[Group] = []
+        cursor: str | None = None
+        while True:
+            page = self.groups(run_id, step=step, limit=200, cursor=cursor)
+            groups += [self.group(one.id) for one in page.items if not one.superseded]
+            cursor = page.next_cursor
+            if cursor is None:
+                return groups
+
+    def step_metrics(self, run_id: int, step: int) -> dict[str, float | None]:
+        """The metrics of a step by name."""
+        series = self.metrics(run_id, from_step=step, to_step=step).series
+        return {name: one.value[-1] for name, one in series.items() if one.value}
 
     def export(self, run_id: int) -> Iterator[bytes]:
         """The whole run as JSON lines, in chunks as they arrive."""

@@ -23,8 +23,9 @@ from backend.contract.records import (
     RewardFile,
     RewardText,
     RunError,
+    Versions,
 )
-from backend.contract.replay import Replayed
+from backend.contract.replay import Replayed, ReplayedRun
 
 PROTOCOL = 2  # 1 had no secrets
 ASK_AGAIN_SECONDS = 0.5
@@ -33,7 +34,6 @@ ENDING_HEADER = "Groupscope-Ending"
 """`true` on what only the end of the attempt waits behind: a backend whose disk is full stores it with its reserve."""
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
-Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
 MOST_METRICS = 1000  # of a report
 REPORT_BYTES = 64 * 2**20  # the largest body of a message; a report that would be larger is sent in parts
 Outcome = Literal["finished", "stopped", "paused", "released"]
@@ -44,7 +44,6 @@ class WorkerInfo(Offers):
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]  # unique while it lives
     store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
-    versions: Versions = {}
 
 
 class ClaimRequest(Record):
@@ -106,6 +105,7 @@ class Claim(Record):
     kept: list[str] | None = (
         None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
     )
+    replayed: ReplayedRun | None = None  # of a replay: `resume` is then a checkpoint of that run
     scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 

@@ -1,15 +1,63 @@
-"""A step of a run, done again: what each of its groups did to the weights, and what the update did to the completions."""
+"""A run that does a step of another again: what each of its groups did to the weights, and what the update did to the completions."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Count, Record, cut
+from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
+from backend.contract.model import Model, ModelSource
+
+MOST_REPEATED = 200
+"""The most steps between the checkpoint and the step that is explained: each is done again."""
 
 MOST_COMPARED = 64
 """The most groups whose gradients are held against each other; those that moved the weights most."""
 MOST_TOKENS = 50
 """The most tokens of a step that are named."""
+
+
+class ReplayConfig(Frozen):
+    """A step of a run, done again from the newest checkpoint before it. The backend fills it in: `POST /runs/{id}/replays`."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["replay"] = "replay"
+    model: Model = Field(description="Where it begins: run:<id>@<checkpoint>, or the model that the run began with.")
+    origin: ModelSource | None = Field(
+        None, description="The model that the run began with, if that was a checkpoint of another run."
+    )
+    run: Annotated[int, Field(ge=1, le=2**63 - 1)] = Field(description="The run whose step it is.")
+    step: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="The step that is explained.")
+    checkpoint: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        description="The steps that are done where it begins; 0 is the run's beginning."
+    )
+    device: ShortText = Field(description="What the run was computed on; another device rounds in another way.")
+    versions: Annotated[dict[ShortText, ShortText], Field(max_length=64)] = Field(
+        description="Of the libraries that computed the run."
+    )
+
+    @property
+    def steps(self) -> int:
+        """How many steps are done at its end, counted from the run's beginning."""
+        return self.step + 1
+
+
+class ReplayCreate(Frozen):
+    """The body of POST /runs/{id}/replays."""
+
+    step: Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class ReplayOutlook(Record):
+    """Whether a step can be done again exactly: the replay's configuration, or why it cannot."""
+
+    config: ReplayConfig | None = None
+    refusal: CleanText | None = None
+
+
+class ReplayedRun(Record):
+    """What a claim says of the run that is replayed."""
+
+    config: dict[str, Json]
 
 
 class Part(Record):

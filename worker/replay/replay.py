@@ -62,7 +62,7 @@ class Replay:
         self.from_step, self._cursor = self.state.step, self.state.cursor
 
     def repeat(self, step: int, on_progress: OnProgress = quiet) -> StepContent:
-        """Do a step again, which must be the next one. Raises NotTheSame."""
+        """Do a step again, which must be the next one; its metrics. Raises NotTheSame."""
         record, drawn = self._draw(step, on_progress)
         update = self._step.update(step, drawn, PhaseClock(), on_progress)
         record.require_same(drawn, update)
