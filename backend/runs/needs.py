@@ -50,7 +50,7 @@ class Needs:
         )
 
     def computes_as(self, worker: Offers) -> bool:
-        """Whether the worker rounds as the run did that is replayed; any does for what is no replay."""
+        """Whether the worker rounds as the run did that is replayed; nothing else asks for that."""
         return not self.device or (self.device, dict(self.versions)) == (worker.device, worker.versions)
 
 

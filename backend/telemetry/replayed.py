@@ -16,7 +16,7 @@ def store(tx: Connection, run_id: int, sent: Report) -> None:
 
 
 def read(tx: Connection, run_id: int) -> Replayed:
-    """What the run found. Raises NotFound for a run that is no replay, or has not found it yet."""
+    """What the run found. Raises NotFound for another kind of run, and before the replay has come to its end."""
     query = select(replayed.c.found).where(replayed.c.run_id == run_id).order_by(replayed.c.attempt.desc()).limit(1)
     found = tx.execute(query).scalar_one_or_none()
     if found is None:

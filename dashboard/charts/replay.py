@@ -41,7 +41,7 @@ def shares_figure(found: Replayed) -> Figure:
 
 @lru_cache(maxsize=64)
 def _shares_spec(parts: tuple[str, ...]) -> Spec:
-    y = alt.Y("part:N", title=None, sort=list(parts), axis=alt.Axis(labelLimit=220))
+    y = alt.Y("part:N", title=None, sort=list(parts), axis=alt.Axis(labelLimit=220, labelOverlap=False))
     x = alt.X("share:Q", title="share of the update", axis=alt.Axis(format="%"))
     colours = alt.Scale(domain=["group", "rest"], range=[REINFORCED, NEUTRAL])
     said = tips(("part:N", "part"), ("share:Q", "share of the update", "+.1%"))
@@ -50,7 +50,7 @@ def _shares_spec(parts: tuple[str, ...]) -> Spec:
         .mark_bar(cornerRadius=2)
         .encode(x=x, y=y, color=alt.Color("kind:N", scale=colours, legend=None), tooltip=said)
     )
-    return specification(bars.properties(height=22 * len(parts) + 20))
+    return specification(bars.properties(height=24 * len(parts) + 70))
 
 
 def agreement_figure(found: Replayed) -> Figure:
@@ -66,15 +66,15 @@ def agreement_figure(found: Replayed) -> Figure:
 
 @lru_cache(maxsize=64)
 def _agreement_spec(names: tuple[str, ...]) -> Spec:
-    scale = alt.Scale(domain=[-1, 0, 1], range=[DISCOURAGED, "#e9eaec", REINFORCED])
-    axis = alt.Axis(labelAngle=-40, labelOverlap=True)
+    scale = alt.Scale(domain=[-1, 0, 1], range=[DISCOURAGED, "#e9eaec", REINFORCED], interpolate="rgb")
+    axis = alt.Axis(labelAngle=-40, labelOverlap=len(names) > 24)
     said = tips(("one:N", "of"), ("other:N", "and"), ("cosine:Q", "cosine", "+.3f"))
     cells = (
         canvas()
         .mark_rect()
         .encode(
             x=alt.X("one:N", title=None, sort=list(names), axis=axis),
-            y=alt.Y("other:N", title=None, sort=list(names), axis=alt.Axis(labelOverlap=True)),
+            y=alt.Y("other:N", title=None, sort=list(names), axis=alt.Axis(labelOverlap=len(names) > 24)),
             color=alt.Color(
                 "cosine:Q", scale=scale, legend=alt.Legend(orient="top", title="cosine", gradientLength=160)
             ),
@@ -86,7 +86,7 @@ def _agreement_spec(names: tuple[str, ...]) -> Spec:
         layers.append(
             cells.mark_text(fontSize=11).encode(text=alt.Text("cosine:Q", format="+.2f"), color=alt.value("#20242a"))
         )
-    return specification(alt.layer(*layers).properties(height=max(180, min(520, 30 * len(names)))))
+    return specification(alt.layer(*layers).properties(height=140 + max(120, min(480, 30 * len(names)))))
 
 
 def moves_figure(groups: Sequence[Group]) -> Figure:

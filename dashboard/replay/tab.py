@@ -1,5 +1,6 @@
 """What a replay found: which groups made the update, how far they agree, and which completions, probes and tokens rose and fell."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,9 +27,12 @@ _TOKENS = 20
 
 @dataclass(frozen=True)
 class _Moved:
+    """A completion, and how often its group has the same one."""
+
     group: Group
     completion: CompletionRecord
     move: float
+    times: int
 
 
 def draw_explanation(run: Run) -> None:
@@ -142,17 +146,18 @@ def _draw_groups(run: Run, found: Replayed, groups: Sequence[Group]) -> None:
 
 
 def percent_signed(share: float) -> str:
-    """+12 %, −3 %, 0."""
-    return "0" if share == 0 else f"{'+' if share > 0 else '−'}{percent(abs(share))}"
+    """+12.0 %, −3.1 %, 0."""
+    return "0" if share == 0 else f"{share * 100:+.1f} %".replace("-", "−")
 
 
 def _moves(groups: Sequence[Group]) -> list[_Moved]:
-    return [
-        _Moved(group, one, move)
-        for group in groups
-        for one in group.completions
-        if (move := moved(one.logprob_sum, one.logprob_sum_after)) is not None
-    ]
+    found = []
+    for group in groups:
+        times = Counter(one.text for one in group.completions)
+        for one in {one.text: one for one in reversed(group.completions)}.values():  # the first of equal ones
+            if (move := moved(one.logprob_sum, one.logprob_sum_after)) is not None:
+                found.append(_Moved(group, one, move, times[one.text]))
+    return found
 
 
 def _draw_moves(run: Run, groups: Sequence[Group]) -> None:
@@ -177,11 +182,13 @@ def _draw_moves(run: Run, groups: Sequence[Group]) -> None:
 
 def _said_of(moves: Sequence[_Moved], sign: Literal[1, -1]) -> str:
     pushed = [one for one in moves if (one.completion.advantage or 0) * sign > 0]
-    followed = sum(one.move * sign > 0 for one in pushed)
+    count_all, followed = (
+        sum(one.times for one in some) for some in (pushed, [one for one in pushed if one.move * sign > 0])
+    )
     word, way = ("reinforced", "rose") if sign > 0 else ("discouraged", "fell")
     if not pushed:
         return f"No completion was {word}."
-    return f"Of {counted(len(pushed), f'{word} completion')} **{count(followed)} {way}**."
+    return f"Of {counted(count_all, f'{word} completion')} **{count(followed)} {way}**."
 
 
 def _move_columns() -> list[Column[_Moved]]:
@@ -219,7 +226,7 @@ def _draw_probes(probes: Sequence[Group]) -> None:
             "Where the run scored its probes at this step.",
             "figure",
         ),
-        *_move_columns()[3:],
+        *[column for column in _move_columns() if column.title in ("times", "before", "change", "ends with")],
     ]
     draw(
         sorted(moves, key=lambda one: -abs(one.move)),

@@ -180,7 +180,7 @@ class Replay:
             update_norm=made.norm,
             momentum=momentum,
             decay=made.of_decay,
-            apart=finite(made.left),
+            apart=finite(made.remainder),
             groups=parts,
             compared=compared,
             agreement=agreement.cosines(compared),
@@ -196,11 +196,17 @@ class Replay:
             tokens[name].double().numpy() for name in ("old_logprob", "logprob_after", "advantage")
         )
         against_R_T = np.nan_to_num(advantage_R_T * (after_R_T - before_R_T), nan=0.0)
-        worst = np.argsort(against_R_T, axis=None)[:MOST_TOKENS]
-        moved = []
-        for row, place in zip(*np.unravel_index(worst, against_R_T.shape), strict=True):
-            if against_R_T[row, place] >= 0:
+        moved: list[MovedToken] = []
+        seen = set()
+        for row, place in zip(
+            *np.unravel_index(np.argsort(against_R_T, axis=None, kind="stable"), against_R_T.shape), strict=True
+        ):
+            if against_R_T[row, place] >= 0 or len(moved) == MOST_TOKENS:
                 break
+            same = int(row) // rollout.group_size, tuple(rollout.completions_R[row].ids[: place + 1])
+            if same in seen:  # siblings that begin alike have the same log-probs
+                continue
+            seen.add(same)
             text = self._texts.of(rollout.completions_R[row].ids)[place].decode(errors="replace")
             moved.append(
                 MovedToken(

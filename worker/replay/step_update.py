@@ -39,8 +39,8 @@ class StepUpdate:
         self._states = optimizer.state
         self.scaled_down = min(1.0, max_grad_norm / (grad_norm + 1e-6)) if grad_norm > 0 else 1.0
         """What the gradient was multiplied with before AdamW took it."""
-        self._left: list[Tensor | None] = [one.grad for one in self._parameters]
-        self._gradient_norm = norm_of(one for one in self._left if one is not None)
+        self._remainder: list[Tensor | None] = [one.grad for one in self._parameters]
+        self._gradient_norm = norm_of(one for one in self._remainder if one is not None)
         for parameter in self._parameters:
             parameter.grad = None
         after = [exchange(one, held) for one, held in zip(self._parameters, before, strict=True)]
@@ -49,7 +49,7 @@ class StepUpdate:
         """‖Δθ‖."""
 
     def take(self) -> Effect:
-        """What the gradient that is in the parameters did, a summand of the step's; it is taken from what is left of that."""
+        """What the gradient that is in the parameters did, a summand of the step's; it is subtracted from the remainder."""
         inner = size = shared = 0.0
         gradients = [one.grad for one in self._parameters]
         for place, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
@@ -57,8 +57,8 @@ class StepUpdate:
                 continue
             delta = self._delta[place]
             inner += _inner(gradient, delta)
-            if (left := self._left[place]) is not None:
-                left.sub_(gradient, alpha=self.scaled_down)
+            if (rest := self._remainder[place]) is not None:
+                rest.sub_(gradient, alpha=self.scaled_down)
             if self.norm:
                 part = self._made_of(parameter, gradient, self.scaled_down * (1 - self._betas(parameter)[0]))
                 size += _inner(part, part)
@@ -73,10 +73,12 @@ class StepUpdate:
         )
 
     @property
-    def left(self) -> float:
+    def remainder(self) -> float:
         """The norm of what was not taken of the step's gradient, in norms of that: rounding, once all of it was."""
         return (
-            norm_of(one for one in self._left if one is not None) / self._gradient_norm if self._gradient_norm else 0.0
+            norm_of(one for one in self._remainder if one is not None) / self._gradient_norm
+            if self._gradient_norm
+            else 0.0
         )
 
     @property
