@@ -48,15 +48,19 @@ class StepUpdate:
         self.norm = norm_of(self._delta)
         """‖Δθ‖."""
 
+    def along(self) -> float:
+        """⟨gradient in the parameters, Δθ⟩: how much the update changes what has this gradient, to first order."""
+        known = zip(self._parameters, self._delta, strict=True)
+        return math.fsum(_inner(one.grad, delta) for one, delta in known if one.grad is not None)
+
     def take(self) -> Effect:
         """What the gradient that is in the parameters did, a summand of the step's; it is subtracted from the remainder."""
-        inner = size = shared = 0.0
+        inner, size, shared = self.along(), 0.0, 0.0
         gradients = [one.grad for one in self._parameters]
         for place, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
             if gradient is None:
                 continue
             delta = self._delta[place]
-            inner += _inner(gradient, delta)
             if (rest := self._remainder[place]) is not None:
                 rest.sub_(gradient, alpha=self.scaled_down)
             if self.norm:
