@@ -305,7 +305,9 @@ def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place,
     channels.load("task", config.steps)
     items = load_items(run.task, fetch_upload=worker.client.upload_content)
     channels.load("model", config.steps)
-    policy = _load(worker, pinned(_source(worker, claim, run), place.model_commit), run, place.resume)
+    policy = _load(
+        worker, pinned(_source(worker, claim, run), place.model_commit), _compared(run, config), place.resume
+    )
     replayable = Replayable(
         run_id=config.run,
         config=run,
@@ -316,6 +318,13 @@ def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place,
         record=partial(read_step, worker.client, config.run),
     )
     return run_replay(config, replayable, place, channels)
+
+
+def _compared(run: GrpoConfig, config: ReplayConfig) -> GrpoConfig:
+    """The run as it is loaded: with the reference that another algorithm would compare with, if the run's own has none."""
+    if config.other is None or run.algorithm.needs_reference:
+        return run
+    return run.model_copy(update={"algorithm": config.other})
 
 
 def _source(worker: Computing, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:

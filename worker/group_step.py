@@ -43,6 +43,14 @@ class Drawn:
         return sum(len(rollout.items_P) for rollout in self.rollouts)
 
 
+def trained(config: GrpoConfig, credit: Credit, rollout: Rollout) -> Tensor:
+    """Which completions enter the loss: unscored ones never do, truncated ones as configured. (R,)"""
+    trained_R = torch.from_numpy(~np.isnan(credit.rewards_P_G.flatten()))
+    if config.algorithm.truncated_completions == "mask":
+        trained_R &= torch.tensor([one.finish_reason == "stop" for one in rollout.completions_R])
+    return trained_R
+
+
 class GroupStep:
     """Draws and learns, step after step. `step` and `cursor` say where a run is; the rest is here and in the policy."""
 
@@ -79,11 +87,7 @@ class GroupStep:
         with clock.phase("reference"):
             self.learner.measure_before(batch, on_progress=on_progress)
         credit = assign_credit(self._config, scored.scores, batch.tokens)
-        # Which completions enter the loss: unscored ones never do, truncated ones as configured.
-        trained_R = torch.from_numpy(~np.isnan(credit.rewards_P_G.flatten()))
-        if self._config.algorithm.truncated_completions == "mask":
-            trained_R &= torch.tensor([one.finish_reason == "stop" for one in batch.rollout.completions_R])
-        return Drawn(scored, filtered, batch, credit, trained_R)
+        return Drawn(scored, filtered, batch, credit, trained(self._config, credit, batch.rollout))
 
     def _collect(
         self, step: int, cursor: int, clock: PhaseClock, on_progress: OnProgress

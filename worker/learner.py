@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -215,13 +216,32 @@ class Learner:
 
         The parts of all rows add up to the loss, and so do their gradients (before they are scaled down to `max_grad_norm`).
         """
+        begin = partial(_Pass, self._part(batch, rows), credit, self._weights(batch, trained_R), None)
+        return self._optimization.once_more(partial(self._pass_through, begin, quiet)).loss
+
+    def token_losses(self, batch: Batch, credit: Credit, trained_R: Tensor, row: int) -> Tensor:
+        """The parts of the loss of a completion's tokens, (t,), with gradient; they add up to the completion's part."""
+        part = self._part(batch, [row])
+        [micro] = part.micro_batches
+        this_pass = _Pass(part, credit, self._weights(batch, trained_R), None)
+        terms = self._terms(micro, this_pass)[1]
+        losses_T: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T)[micro.mask_R_T]
+        return losses_T
+
+    def under(self, config: GrpoConfig) -> "Learner":
+        """The same learner with the algorithm of another configuration, which shares policy and optimizer. It has no critic of its own."""
+        other = copy(self)
+        other._config, other._algorithm = config, config.algorithm
+        return other
+
+    def _part(self, batch: Batch, rows: Collection[int]) -> Batch:
+        """These rows of the batch alone, with what is known of the reference."""
         others = set(range(batch.rollout.rows)) - set(rows)
         part = replace(self.split(batch.rollout, others), tokens=batch.tokens)
         if (reference_R_T := batch.tokens.get("reference_logprob")) is not None:
             for micro in part.micro_batches:
                 micro.reference_R_T = micro.of(reference_R_T.nan_to_num(nan=0.0))
-        begin = partial(_Pass, part, credit, self._weights(batch, trained_R), None)
-        return self._optimization.once_more(partial(self._pass_through, begin, quiet)).loss
+        return part
 
     def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
         """Forward and backward over the whole rollout, from the beginning each time that it is called."""
@@ -245,6 +265,15 @@ class Learner:
 
     def _loss(self, micro: MicroBatch, this_pass: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
+        values, terms = self._terms(micro, this_pass)
+        loss: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T).sum()
+        if isinstance(self._algorithm.surrogate, Dpo):
+            loss = loss + self._pair_losses(self._algorithm.surrogate, micro, values, this_pass)
+        self._measure(micro, values, terms, this_pass)
+        return loss
+
+    def _terms(self, micro: MicroBatch, this_pass: _Pass) -> tuple[TokenValues, TokenTerms]:
+        """The values of this micro-batch's tokens, and what each of them adds to the loss before it is weighed."""
         algorithm, credit = self._algorithm, this_pass.credit
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if micro.old_logprob_R_T is None:  # the first pass: the old policy is this one, and the ratio exactly 1
@@ -264,11 +293,7 @@ class Learner:
             # An unscored completion has none, and weighs 0: only a number times 0 is 0.
             returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.nan_to_num(nan=0.0)),
         )
-        loss: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T).sum()
-        if isinstance(algorithm.surrogate, Dpo):
-            loss = loss + self._pair_losses(algorithm.surrogate, micro, values, this_pass)
-        self._measure(micro, values, terms, this_pass)
-        return loss
+        return values, terms
 
     def _pair_losses(self, dpo: Dpo, micro: MicroBatch, values: TokenValues, this_pass: _Pass) -> Tensor:
         """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""

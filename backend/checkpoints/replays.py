@@ -6,12 +6,15 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, or_, select
 
 from backend.checkpoints import store as checkpoints
+from backend.contract.algorithm import Algorithm
+from backend.contract.base import Json
 from backend.contract.config import LOOKS, RECORDED, RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
-from backend.contract.replay import MOST_REPEATED, ReplayConfig
+from backend.contract.replay import MOST_REPEATED, ReplayConfig, ReplayCreate
+from backend.contract.stored import put
 from backend.errors import Invalid
-from backend.field_errors import FieldError
+from backend.field_errors import FieldError, field_errors
 from backend.runs import store as runs
 from backend.storage import history
 from backend.storage.tables import attempt, prompt_group
@@ -19,8 +22,9 @@ from backend.storage.tables import attempt, prompt_group
 ON_CPU = "CPU"
 
 
-def configured(tx: Connection, run_id: int, step: int) -> ReplayConfig | str:
+def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig | str:
     """The configuration of a replay of this step; if it could not be exact, why. Raises NotFound."""
+    step = asked.step
     row = runs.row_of(tx, run_id)
     config = _config_of(row)
     if isinstance(config, str):
@@ -39,6 +43,13 @@ def configured(tx: Connection, run_id: int, step: int) -> ReplayConfig | str:
     computed = _computed_by(tx, run_id, start, step)
     if isinstance(computed, str):
         return computed
+    if asked.group is not None and config.algorithm.surrogate.weighs == "pairs":
+        return (
+            "its loss is of pairs of completions, so that none of them has a gradient of its own; leave the group out"
+        )
+    other = _other(config, asked) if asked.other else None
+    if isinstance(other, str):
+        return other
     source = config.model.source
     return ReplayConfig(
         model=config.model.model_copy(update={"source": f"run:{run_id}@{start}"}) if start else config.model,
@@ -48,15 +59,45 @@ def configured(tx: Connection, run_id: int, step: int) -> ReplayConfig | str:
         checkpoint=start,
         device=computed["device"],
         versions=computed["versions"],
+        group=asked.group,
+        other=other,
     )
+
+
+FIXED = ("logprobs", "updates_per_batch", "dead_groups", "resample_rounds")
+"""What another algorithm has to share with the run's: these decide what was sampled, and how often it is trained on."""
+
+
+def _other(config: GrpoConfig, asked: ReplayCreate) -> Algorithm | str:
+    """The run's algorithm with what was asked changed; if its update cannot be computed from the same step, why."""
+    changed: Json = config.algorithm.model_dump(mode="json")
+    for path, value in asked.other.items():
+        changed = put(changed, path, value)
+    try:
+        other = GrpoConfig.model_validate(config.model_dump(mode="json") | {"algorithm": changed}).algorithm
+    except ValidationError as error:
+        return "; ".join(f"{one.field}: {one.message}" for one in field_errors(error.errors(include_url=False), {}))
+    own = config.algorithm
+    for name in FIXED:
+        if getattr(other, name) != getattr(own, name):
+            return f"{name} decides what a step samples and how often it trains on it, and cannot be another afterwards"
+    if "gae" in (other.advantage.kind, own.advantage.kind) and other.advantage != own.advantage:
+        return "a critic is trained along with the policy, so that none is there for another run's step, or would be another"
+    if own.needs_reference and other.needs_reference and other.kl.reference != own.kl.reference:
+        return f"the run's reference is {own.kl.reference}, and another one is not there"
+    if other.needs_reference and not own.needs_reference and other.kl.reference == "synced":
+        return (
+            "a reference that follows the policy would have had to follow it from the beginning; compare with initial"
+        )
+    return other
 
 
 def require_current(tx: Connection, config: ReplayConfig) -> None:
     """Raises Invalid unless the configuration is the one that the backend would make now."""
-    now = configured(tx, config.run, config.step)
+    now = configured(tx, config.run, ReplayCreate(step=config.step, group=config.group))
     if isinstance(now, str):
         raise Invalid(FieldError("step", f"cannot be done again exactly: {now}"))
-    if now != config:
+    if now != config.model_copy(update={"other": None}):
         text = f"would be done again from checkpoint {now.checkpoint} now; post the step to /api/v1/runs/{config.run}/replays"
         raise Invalid(FieldError("checkpoint", text))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -272,9 +273,12 @@ class Client:
         """Whether a step can be done again exactly: the replay's configuration, or why it cannot."""
         return self._to.get(ReplayOutlook, f"/api/v1/runs/{run_id}/steps/{step}/replay")
 
-    def replay(self, run_id: int, step: int) -> r.Run:
-        """Queue a replay of a step."""
-        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/replays", ReplayCreate(step=step))
+    def replay(
+        self, run_id: int, step: int, *, group: int | None = None, other: Mapping[str, Json] = MappingProxyType({})
+    ) -> r.Run:
+        """Queue a replay of a step, which also takes apart a group, or computes the update of another algorithm."""
+        asked = ReplayCreate(step=step, group=group, other=dict(other))
+        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/replays", asked)
 
     def step_groups(self, run_id: int, step: int) -> list[Group]:
         """Every live group of a step, with its completions."""

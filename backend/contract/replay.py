@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from backend.contract.algorithm import Algorithm
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.model import Model, ModelSource
 
@@ -14,6 +15,8 @@ MOST_COMPARED = 64
 """The most groups whose gradients are held against each other; those that moved the weights most."""
 MOST_TOKENS = 50
 """The most tokens of a step that are named."""
+MOST_TOKEN_SHARES = 4096
+"""The most tokens of a group whose own parts of the update are computed: each takes a backward pass through its completion."""
 
 
 class ReplayConfig(Frozen):
@@ -35,6 +38,11 @@ class ReplayConfig(Frozen):
         description="Of the libraries that computed the run."
     )
 
+    group: Count | None = Field(None, description="A group that is taken apart by completion and token, too.")
+    other: Algorithm | None = Field(
+        None, description="What else could have been: the update of this algorithm, from the same step."
+    )
+
     @property
     def steps(self) -> int:
         """How many steps are done at its end, counted from the run's beginning."""
@@ -45,6 +53,12 @@ class ReplayCreate(Frozen):
     """The body of POST /runs/{id}/replays."""
 
     step: Annotated[int, Field(ge=0, le=1_000_000)]
+    group: Count | None = Field(
+        None, description="A group of the step, by its index, to take apart by completion and token."
+    )
+    other: dict[Annotated[str, Field(max_length=200)], Json] = Field(
+        {}, description="Dotted paths below `algorithm`, and other values: the update that those would have made."
+    )
 
 
 class ReplayOutlook(Record):
@@ -88,6 +102,25 @@ class MovedToken(Record):
     after: float
 
 
+class GroupDetail(Record):
+    """A group, taken apart."""
+
+    group: Count
+    completions: list[Part]
+    tokens: list[list[float]] = Field(
+        description="The share of each token of each completion; empty if they are too many."
+    )
+
+
+class OtherUpdate(Record):
+    """The update that another algorithm would have made of the same completions and scores, from the same weights and moments."""
+
+    algorithm: dict[str, Json]
+    cosine: float | None = Field(description="With the real update; None if one of the two is 0.")
+    update_norm: float
+    probes: list[list[float]] = Field(description="By probe and completion: the change of its log-prob, in nats.")
+
+
 class Replayed(Record):
     """What a replay of a step found. Its groups and the probes, with log-probs before and after, are the replay's own groups."""
 
@@ -117,3 +150,5 @@ class Replayed(Record):
     tokens: Annotated[list[MovedToken], Field(max_length=MOST_TOKENS)] = Field(
         description="The tokens whose log-prob moved most against their advantage, the furthest first."
     )
+    detail: GroupDetail | None = None
+    other: OtherUpdate | None = None

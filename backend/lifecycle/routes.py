@@ -107,7 +107,7 @@ def clone_run(services: ServicesDep, run_id: RowId, body: r.RunClone) -> r.Run:
 def get_replay_outlook(services: ServicesDep, run_id: RowId, step: StepNumber) -> ReplayOutlook:
     """Whether the step can be done again exactly; if it cannot, why."""
     with services.database.read() as tx:
-        found = replays.configured(tx, run_id, step)
+        found = replays.configured(tx, run_id, ReplayCreate(step=step))
     return ReplayOutlook(refusal=found) if isinstance(found, str) else ReplayOutlook(config=found)
 
 
@@ -117,7 +117,7 @@ def create_replay(
 ) -> r.Run:
     """Queue a replay of one of the run's steps; refused if it could not be exact."""
     with services.database.read() as tx:
-        found = replays.configured(tx, run_id, body.step)
+        found = replays.configured(tx, run_id, body)
     if isinstance(found, str):
         raise Invalid(FieldError("step", f"cannot be done again exactly: {found}"))
     return _create(services, r.RunCreate(config=found, parent_id=run_id), idempotency_key)

@@ -8,16 +8,19 @@ import pytest
 import torch
 from witness import Witness, configured, train
 
+from backend.contract.advantage import GroupCenter
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.replay import Replayed
 from worker import group_step
 from worker.credit import Credit, assign_credit
+from worker.groups import PhaseClock
 from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.replay.gradients import Agreement
 from worker.replay.records import NotTheSame, StepRecord
 from worker.replay.replay import Replay, Replayable
+from worker.replay.step_update import norm_of
 from worker.rewards.scoring import Scores
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.loading import load_items
@@ -138,6 +141,55 @@ def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_
     found, _ = explained(replay_of(config, tmp_path, witness, 2), 3)
     assert found.compared[0] == 2
     assert (found.groups[5].share, found.groups[5].norm) == (0, 0)
+
+
+@pytest.mark.slow
+def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
+    tmp_path: Path,
+) -> None:
+    config = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0}, telemetry={"probe_prompts": 2})
+    witness = trained(config, tmp_path)
+    live = next(group.index for group in witness.steps[2].groups if group.state == "live")
+    content = replay_of(config, tmp_path, witness, 2).explain(2, group=live, other=config.algorithm)
+    found = content.replayed
+    assert found is not None
+    assert found.detail is not None
+    assert found.other is not None
+    whole = found.groups[live].share
+    assert sum(part.share for part in found.detail.completions) == pytest.approx(whole, rel=1e-3)
+    for part, tokens, one in zip(
+        found.detail.completions, found.detail.tokens, content.groups[live].completions, strict=True
+    ):
+        assert len(tokens) == one.token_count
+        assert sum(tokens) == pytest.approx(part.share, rel=1e-3, abs=1e-7)
+    assert found.other.cosine == pytest.approx(1, abs=1e-5)
+    assert found.other.update_norm == pytest.approx(found.update_norm, rel=1e-5)
+    probes = [group for group in content.groups if group.state == "probe"]
+    for group, changes in zip(probes, found.other.probes, strict=True):
+        for one, change in zip(group.completions, changes, strict=True):
+            assert one.logprob_sum is not None
+            assert one.logprob_sum_after is not None
+            assert change == pytest.approx(one.logprob_sum_after - one.logprob_sum, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 2])
+def test_another_algorithm_starts_from_the_weights_and_moments_that_the_step_found(tmp_path: Path, step: int) -> None:
+    ours = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
+    other = ours.algorithm.model_copy(update={"advantage": GroupCenter()})
+    theirs = ours.model_copy(update={"algorithm": other})
+    witness = trained(ours, tmp_path / "ours")
+    start = step or None
+    found = replay_of(ours, tmp_path / "ours", witness, start).explain(step, other=other).replayed
+    # the other algorithm's own run, from the same checkpoint: its records are those of ours, but for what follows from its estimator
+    replay = replay_of(theirs, tmp_path / "ours", witness, start)
+    before = [one.detach().clone() for one in replay._policy.parameters()]
+    _, drawn = replay._draw(step, lambda *_: None)
+    replay._step.update(step, drawn, PhaseClock(), lambda *_: None)
+    moved = [one.detach() - held for one, held in zip(replay._policy.parameters(), before, strict=True)]
+    assert found is not None
+    assert found.other is not None
+    assert found.other.update_norm == pytest.approx(norm_of(moved), rel=1e-5)
 
 
 def recorded_with(witness: Witness, step: int, change: dict[str, object]) -> None:

@@ -1,21 +1,32 @@
 """A replay: the steps of a run from a checkpoint on, done again exactly, and the last of them taken apart."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from backend.contract.algorithm import Algorithm
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import TraceTooLarge
-from backend.contract.replay import MOST_COMPARED, MOST_TOKENS, MovedToken, Part, Replayed
+from backend.contract.replay import (
+    MOST_COMPARED,
+    MOST_TOKEN_SHARES,
+    MOST_TOKENS,
+    GroupDetail,
+    MovedToken,
+    OtherUpdate,
+    Part,
+    Replayed,
+)
 from backend.contract.token_texts import TokenTexts
 from worker.checkpoint import TrainingState, load_optimizer, load_state
+from worker.credit import assign_credit
 from worker.group_records import finite, group_reports, sampled_reports
-from worker.group_step import Drawn, GroupStep
+from worker.group_step import Drawn, GroupStep, trained
 from worker.groups import OnProgress, PhaseClock, Scored
 from worker.micro_batches import Batch
 from worker.policy.policy import Policy
@@ -83,8 +94,13 @@ class Replay:
                 step, f"the run was computed by {self.state.computed_by}, and this worker computes by {now}"
             )
 
-    def explain(self, step: int, on_progress: OnProgress = quiet) -> StepContent:
-        """Do a step again and take its update apart; the weights are then those before it, and nothing goes on. Raises NotTheSame."""
+    def explain(
+        self, step: int, on_progress: OnProgress = quiet, *, group: int | None = None, other: Algorithm | None = None
+    ) -> StepContent:
+        """Do a step again and take its update apart; the weights are then those before it, and nothing goes on. Raises NotTheSame.
+
+        A `group` is taken apart by completion and token, too; of an `other` algorithm its update is compared.
+        """
         learner, config = self._step.learner, self._run.config
         probes = self._sample_probes(on_progress)
         record, drawn = self._draw(step, on_progress)
@@ -92,6 +108,7 @@ class Replay:
         for batch in batches[1:]:
             learner.measure(batch, "old_logprob")
         before = [parameter.detach().clone() for _, parameter in self._policy.named_parameters()]
+        moments = copy_of_moments(learner.optimizer) if other is not None else {}
         update = self._step.update(step, drawn, PhaseClock(), on_progress)
         record.require_same(drawn, update)
         self._require_same_paths(step)
@@ -107,6 +124,13 @@ class Replay:
         del before
         self._measure_left_out(drawn)
         found = self._take_apart(step, drawn, made, on_progress)
+        if group is not None and group < len(drawn.batch.rollout.items_P):
+            found = found.model_copy(update={"detail": self._detail(group, drawn, made, on_progress)})
+        if other is not None:
+            learner.optimizer.state.clear()
+            learner.optimizer.state.update(moments)
+            compared = self._other_update(step, other, drawn, made, batches[1:], on_progress)
+            found = found.model_copy(update={"other": compared})
         groups = group_reports(
             drawn.batch.rollout, drawn.scored.scores, drawn.credit, drawn.batch.tokens, beta=config.algorithm.kl.beta
         )
@@ -167,10 +191,7 @@ class Replay:
             )
         learner.optimizer.zero_grad(set_to_none=True)
         on_progress(GRADIENTS, count, count)
-        parts = [
-            Part(index=p, norm=finite(one.norm), cosine=one.cosine, size=one.size, share=one.share)
-            for p, one in enumerate(effects)
-        ]
+        parts = [_part(p, one) for p, one in enumerate(effects)]
         compared = sorted(range(count), key=lambda p: -abs(parts[p].share))[:MOST_COMPARED]
         momentum = made.of_moment - math.fsum(part.share for part in parts)
         return Replayed(
@@ -187,6 +208,68 @@ class Replay:
             projected=agreement.projected,
             projection_error=agreement.error,
             tokens=self._moved_tokens(drawn),
+        )
+
+    def _detail(self, group: int, drawn: Drawn, made: StepUpdate, on_progress: OnProgress) -> GroupDetail:
+        """Each completion's part, and the share of each of its tokens."""
+        learner, rollout, size = self._step.learner, drawn.batch.rollout, drawn.batch.rollout.group_size
+        rows = range(group * size, (group + 1) * size)
+        if learner.nothing_to_learn(drawn.credit).issuperset(rows):
+            none = [Part(index=place, norm=0.0, cosine=None, size=0.0, share=0.0) for place in range(size)]
+            return GroupDetail(
+                group=group, completions=none, tokens=[[0.0] * len(rollout.completions_R[row].ids) for row in rows]
+            )
+        few = sum(len(rollout.completions_R[row].ids) for row in rows) <= MOST_TOKEN_SHARES
+        parameters = [parameter for _, parameter in self._policy.named_parameters()]
+        parts, shares = [], []
+        for place, row in enumerate(rows):
+            on_progress(GRADIENTS, place, size)
+            learner.gradient(drawn.batch, drawn.credit, drawn.trained_R, [row])
+            parts.append(_part(place, made.effect()))
+            learner.optimizer.zero_grad(set_to_none=True)
+            if few:
+                losses_T = learner.token_losses(drawn.batch, drawn.credit, drawn.trained_R, row)
+                shares.append(
+                    [
+                        made.share_of(torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True))
+                        for loss in losses_T
+                    ]
+                )
+        return GroupDetail(group=group, completions=parts, tokens=shares)
+
+    def _other_update(
+        self,
+        step: int,
+        other: Algorithm,
+        drawn: Drawn,
+        made: StepUpdate,
+        probes: Sequence[Batch],
+        on_progress: OnProgress,
+    ) -> OtherUpdate:
+        """Make the other update, with the weights and moments that the step found; they are not put back."""
+        config = self._run.config.model_copy(update={"algorithm": other})
+        learner = self._step.learner.under(config)
+        parameters = [parameter for _, parameter in self._policy.named_parameters()]
+        before = [parameter.detach().clone() for parameter in parameters]
+        batch = learner.split(drawn.batch.rollout)
+        learner.measure_before(batch)
+        credit = assign_credit(config, drawn.scored.scores, batch.tokens)
+        trained_R = trained(config, credit, batch.rollout)
+        learner.update(step, batch, credit, trained_R, on_progress=on_progress)
+        for of_probes in probes:
+            learner.measure(of_probes, "logprob_other")
+        norm, cosine = made.compared([one.detach() - held for one, held in zip(parameters, before, strict=True)])
+        return OtherUpdate(
+            algorithm=other.model_dump(mode="json"),
+            cosine=cosine,
+            update_norm=norm,
+            probes=[
+                row
+                for one in probes
+                for row in (one.tokens.sums("logprob_other") - one.tokens.sums("old_logprob"))
+                .reshape(-1, one.rollout.group_size)
+                .tolist()
+            ],
         )
 
     def _moved_tokens(self, drawn: Drawn) -> list[MovedToken]:
@@ -240,6 +323,15 @@ class Replay:
             update = {"index": first + p, "state": "probe", "completions": completions}
             reports.append(report.model_copy(update=update))
         return reports
+
+
+def _part(index: int, effect: Effect) -> Part:
+    return Part(index=index, norm=finite(effect.norm), cosine=effect.cosine, size=effect.size, share=effect.share)
+
+
+def copy_of_moments(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[str, torch.Tensor]]:
+    """What the optimizer keeps of each parameter, apart from it."""
+    return {one: {name: value.clone() for name, value in state.items()} for one, state in optimizer.state.items()}
 
 
 def _said(group: Recorded) -> tuple[str, ...]:

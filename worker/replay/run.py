@@ -36,7 +36,7 @@ def run_replay(config: ReplayConfig, replayable: Replayable, place: Place, chann
             for step in range(replay.from_step, config.step):
                 repeated = replay.repeat(step, partial(show, step))
                 reporter.metrics(step, repeated.metrics)
-            explained = replay.explain(config.step, partial(show, config.step))
+            explained = replay.explain(config.step, partial(show, config.step), group=config.group, other=config.other)
             reporter.step(config.step, lambda: explained)
         except Interrupted as interrupted:
             return interrupted.ending

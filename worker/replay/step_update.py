@@ -55,14 +55,20 @@ class StepUpdate:
 
     def take(self) -> Effect:
         """What the gradient that is in the parameters did, a summand of the step's; it is subtracted from the remainder."""
+        with torch.no_grad():
+            for one, rest in zip(self._parameters, self._remainder, strict=True):
+                if one.grad is not None and rest is not None:
+                    rest.sub_(one.grad, alpha=self.scaled_down)
+        return self.effect()
+
+    def effect(self) -> Effect:
+        """What the gradient that is in the parameters did, if it is a summand of the step's."""
         inner, size, shared = self.along(), 0.0, 0.0
         gradients = [one.grad for one in self._parameters]
         for place, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
             if gradient is None:
                 continue
             delta = self._delta[place]
-            if (rest := self._remainder[place]) is not None:
-                rest.sub_(gradient, alpha=self.scaled_down)
             if self.norm:
                 part = self._made_of(parameter, gradient, self.scaled_down * (1 - self._betas(parameter)[0]))
                 size += _inner(part, part)
@@ -75,6 +81,19 @@ class StepUpdate:
             size=math.sqrt(size) / self.norm if known else 0.0,
             share=shared / self.norm**2 if known else 0.0,
         )
+
+    def share_of(self, gradient: Sequence[Tensor | None]) -> float:
+        """The share of a summand of the step's gradient, without the rest of its effect."""
+        return self._share(
+            None if values is None else self._made_of(one, values, self.scaled_down * (1 - self._betas(one)[0]))
+            for one, values in zip(self._parameters, gradient, strict=True)
+        )
+
+    def compared(self, other: Sequence[Tensor]) -> tuple[float, float | None]:
+        """The norm of another update, and its cosine with this one; None if one of them is 0."""
+        norm = norm_of(other)
+        inner = math.fsum(_inner(one, delta) for one, delta in zip(other, self._delta, strict=True))
+        return norm, inner / (norm * self.norm) if norm and self.norm else None
 
     @property
     def remainder(self) -> float:
