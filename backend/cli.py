@@ -22,12 +22,12 @@ from backend.contract.connection import Connection
 from backend.contract.grpo import GrpoConfig
 from backend.contract.home import CannotStart, load, system_words, token_in
 from backend.contract.records import MOST_PARTS
+from backend.contract.trl_parser import is_trl, read_trl
 from backend.contract.trl_script import script_of, trl_script
-from backend.contract.trl_text import is_trl, read_trl
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
-    from groupscope.files.importer import Tally
+    from groupscope.files.tally import Tally
 
 _SHOWN_EVERY = 0.5  # seconds, of an import's progress
 
@@ -267,12 +267,13 @@ def import_(
 ) -> None:
     """Record what another trainer left on the disk as runs. Again and again: only what is new is sent."""
     from groupscope.files.catalog import named
+    from groupscope.files.delivery import Labels
     from groupscope.files.format import Options, Unreadable
-    from groupscope.files.importer import Imports, Labels
+    from groupscope.files.importer import Importer
 
     with _client(backend, token_file, home) as client:
         try:
-            imports = Imports(
+            importer = Importer(
                 client,
                 path,
                 options=Options(group_size),
@@ -284,12 +285,12 @@ def import_(
             )
             if follow:
                 with _until_asked_to_end() as asked:
-                    imports.follow(asked)
+                    importer.follow(asked)
             else:
-                imports.once()
+                importer.once()
         except Unreadable as error:
             _fail(str(error))
-        if imports.failed:
+        if importer.failed:
             raise typer.Exit(1)
 
 
@@ -303,8 +304,9 @@ class _Progress:
         now = time.monotonic()
         if sys.stderr.isatty() and now - self._shown > _SHOWN_EVERY:
             self._shown = now
-            pace = tally.completions / (now - self._began)
-            typer.echo(f"\rstep {step:,}: {tally.completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
+            completions = tally.totals[2]
+            pace = completions / (now - self._began)
+            typer.echo(f"\rstep {step:,}: {completions:,} completions, {pace:,.0f} a second ", err=True, nl=False)
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """What does `groupscope.watch` cost? TRL trains the same steps with it and without, in turns, with the backend up and away.
 
-    python benchmarks/watching.py                     both models (make sure that nothing else computes): about 20 minutes on two cores
+    python benchmarks/watching.py                     both models (make sure that nothing else computes): about 10 minutes on two cores
     python benchmarks/watching.py --only tiny         the tiny model alone: minutes
     python benchmarks/watching.py --trial             a trial of the benchmark itself; its figures mean nothing
 
 Each side is a process of its own that trains a block of steps on request. Prints milliseconds a step by the clock, the processor time
-of the process, and the ratio of the two sides' blocks with its 95 % interval over the blocks (Student's t of its logarithm).
+of the training's process (not of the one beside it), and the difference and ratio of the two sides' blocks with 95 % intervals (Student's t over
+the blocks, of the ratio's logarithm).
 """
 
 import math
@@ -22,8 +23,7 @@ from scale.site import TOKEN, site
 from sides.process import Side, ours
 from sides.workloads import QUICKSTART_WORK, REFERENCE, Workload, on_the_tiny_model
 
-WORKS = {"tiny": QUICKSTART_WORK, "smollm2": REFERENCE}
-BLOCK = 10  # steps
+WORKS = {"tiny": (QUICKSTART_WORK, 10), "smollm2": (REFERENCE, 2)}  # and steps of a block: some seconds of either
 BLOCKS = 8
 NOBODY = "http://127.0.0.1:9"  # a port on which nothing listens
 T_95 = {3: 3.182, 7: 2.365}  # by degrees of freedom
@@ -62,9 +62,13 @@ def measure(work: Workload, block: int, blocks: int, models: Path, logs: Path) -
 def ratio(ones: Sequence[float], others: Sequence[float]) -> str:
     """Of the pairs, with its 95 % interval."""
     logs = [math.log(one / other) for one, other in zip(ones, others, strict=True)]
-    half = T_95[len(logs) - 1] * stdev(logs) / math.sqrt(len(logs))
-    middle, low, high = (math.exp(value) for value in (fmean(logs), fmean(logs) - half, fmean(logs) + half))
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    return "{:.3f} ({:.3f} to {:.3f})".format(*map(math.exp, interval(logs)))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean and its 95 % interval."""
+    middle, half = fmean(values), T_95[len(values) - 1] * stdev(values) / math.sqrt(len(values))
+    return middle, middle - half, middle + half
 
 
 def main() -> None:
@@ -76,11 +80,12 @@ def main() -> None:
     )
     parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
     arguments = parser.parse_args()
-    block, blocks = (2, 4) if arguments.trial else (BLOCK, BLOCKS)
     print(where())
     for name in arguments.only:
         logs = Path(tempfile.mkdtemp(prefix="groupscope-watching-"))
-        work = on_the_tiny_model(WORKS[name]) if arguments.trial else WORKS[name]
+        (work, block), blocks = WORKS[name], BLOCKS
+        if arguments.trial:
+            work, block, blocks = on_the_tiny_model(work), 2, 4
         print(work.about, flush=True)
         found = measure(work, block, blocks, arguments.models, logs)
         alone = found["without"]
@@ -88,7 +93,9 @@ def main() -> None:
             walls, used = ([one[what] for one in each] for what in ("wall", "processor"))
             line = f"{name}, {side}: {1000 * fmean(walls) / block:.1f} ms a step, {1000 * fmean(used) / block:.1f} ms of processor time"
             if side != "without":
-                line += f"; by the clock {ratio(walls, [one['wall'] for one in alone])} times that without, in processor time "
+                apart = [1000 * (wall - one["wall"]) / block for wall, one in zip(walls, alone, strict=True)]
+                line += "; by the clock {:+.1f} ms a step ({:+.1f} to {:+.1f}), ".format(*interval(apart))
+                line += f"{ratio(walls, [one['wall'] for one in alone])} times that without, in processor time "
                 line += ratio(used, [one["processor"] for one in alone])
             print(line, flush=True)
 

@@ -7,11 +7,17 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
+from backend.contract.config import RECORDED
 from backend.contract.stored import REWARDS, get, number_at, put, reward_functions, rewards_in, text_at
 
 __all__ = ["REWARDS", "get", "number_at", "put", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def is_recorded(config: Mapping[str, Json]) -> bool:
+    """Whether another program trains the run: what its configuration does not say is unknown, and has no default."""
+    return config.get("kind") == RECORDED
 
 
 def reward_names(config: Mapping[str, Json]) -> list[str]:
@@ -40,7 +46,7 @@ def as_policy_run(config: Mapping[str, Json]) -> dict[str, Json]:
 
 def completions_per_step(config: Mapping[str, Json]) -> float:
     """Prompts × group size; NaN if another trainer has not said them."""
-    unknown = math.nan if "theirs" in config else 1
+    unknown = math.nan if is_recorded(config) else 1
     return number_at(config, "sampling.prompts_per_step", unknown) * number_at(config, "sampling.group_size", unknown)
 
 

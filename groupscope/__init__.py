@@ -1,4 +1,4 @@
-"""Groupscope for scripts: tell it of the groups that another program trains on. It needs neither torch nor a server here.
+"""Groupscope for scripts: it records the groups that another program trains on. It needs neither torch nor a server here.
 
 What it offers is imported when it is first used: to import the package takes a script no time.
 """

@@ -59,6 +59,11 @@ def _turns(message: Mapping[str, Any], names: dict[Any, str]) -> Iterator[Turn]:
         yield Turn(role, arguments if isinstance(arguments, str) else _as_json(arguments), name, trained)
 
 
+def completion_start(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The place of the assistant's first message; behind the last, if there is none."""
+    return next((at for at, one in enumerate(messages) if one["role"] == ASSISTANT), len(messages))
+
+
 def text_in(message: Mapping[str, Any]) -> str:
     """What a message says; of its parts those that are text, and of others their kind."""
     content = message.get("content")

@@ -1,4 +1,4 @@
-"""What a recording tells the backend: on the disk first, under its key, and sent from there, now or by `groupscope sync`.
+"""What a recording reports to the backend: on the disk first, under its key, and sent from there, now or by `groupscope sync`.
 
 Two files for each recording in `<home>/recordings`: `<key>.json` is what it is, locked by the program that records, and `<key>.jsonl` its
 messages. Nothing of it has the run's number, so a program can begin while the backend is away; with the same key it is the
@@ -43,7 +43,7 @@ class Outbox:
         folder = home / FOLDER
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._about = folder / f"{recording.key}.json"
-        self._lock = _described(self._about, recording)
+        self._lock = _locked_description(self._about, recording)
         self._recording, self._client, self._on_claim = recording, client, on_claim
         self.claim: Claim | None = None
         self._spool = Spool(folder / f"{recording.key}.jsonl", self._deliver, on_lost, cap_bytes)
@@ -71,7 +71,7 @@ class Outbox:
         return sent
 
 
-def _described(about: Path, recording: Recording) -> BinaryIO:
+def _locked_description(about: Path, recording: Recording) -> BinaryIO:
     """The file of what the recording is, held by this process."""
     file = open(about, "xb", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115 — held until the end
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -99,7 +99,12 @@ class Recording:
     """
 
     def __init__(
-        self, about: p.Recording, connection: Connection, from_step: int, weights: Mapping[str, float | None]
+        self,
+        about: p.Recording,
+        connection: Connection,
+        from_step: int,
+        weights: Mapping[str, float | None],
+        device: str,
     ) -> None:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
@@ -126,7 +131,7 @@ class Recording:
         self._beats = threading.Thread(target=self._beat, name="groupscope-beat", daemon=True)
         self._beats.start()
         atexit.register(self._at_exit)
-        self._outbox.put("start", p.Start(attempt=1, from_step=from_step, device=_device()))
+        self._outbox.put("start", p.Start(attempt=1, from_step=from_step, device=device))
 
     def __enter__(self) -> "Recording":
         return self
@@ -336,11 +341,13 @@ def start_run(
     run_id: int | None = None,
     backend: str | None = None,
     home: str | Path | None = None,
+    device: str | None = None,
+    process: int | None = None,
 ) -> Recording:
     """A new run in Groupscope, or with `run_id` the next attempt of one, which begins at `from_step`.
 
     `config` is the trainer's own configuration, as it is; `known` says in the terms of `backend.contract.recorded` what of it this program
-    knows (`{"sampling": {"group_size": 8}}`). The backend is found as the command line finds it. Raises CannotStart without a token, and
+    knows (`{"sampling": {"group_size": 8}}`). `device` and `process` (its number) are those that train, if that is not this process. The backend is found as the command line finds it. Raises CannotStart without a token, and
     ValidationError for a `known` that says something else.
     """
     settings = load(Connection, backend_url=backend, home=home)
@@ -349,7 +356,7 @@ def start_run(
     )
     about = p.Recording(
         key=secrets.token_hex(16),
-        worker=f"{socket.gethostname()}, process {os.getpid()}",
+        worker=f"{socket.gethostname()}, process {process or os.getpid()}",
         config=described,
         name=name,
         notes=notes,
@@ -357,10 +364,10 @@ def start_run(
         run_id=run_id,
     )
     weights = {one.name: one.weight for one in described.rewards.functions}
-    return Recording(about, settings, from_step, weights)
+    return Recording(about, settings, from_step, weights, device or device_here())
 
 
-def _device() -> str:
+def device_here() -> str:
     """What it computes on, as far as torch was loaded and says so."""
     torch: Any = sys.modules.get("torch")
     try:

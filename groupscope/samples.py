@@ -1,14 +1,17 @@
 """What a trainer's batch has of each completion, and the groups that its rows make."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from backend.contract.base import Json
+from backend.contract.base import Json, finite
 from backend.contract.token_texts import TokenTexts
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens, Values
+
+log = logging.getLogger("groupscope")
 
 
 @dataclass
@@ -63,6 +66,15 @@ class Groups:
         )
 
 
+@contextmanager
+def training_goes_on(what: str) -> Iterator[None]:
+    """The boundary between a record and the training that it must not end: what goes wrong is logged, and `what` is not recorded."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s not recorded; the training goes on", what)
+
+
 def grpo_advantage(estimator: object, *, by_std: object) -> Json:
     """How rewards become advantages in verl 0.9 and SkyRL 0.3, in our terms; None if it is not GRPO's way, which both have in common."""
     if str(estimator) != "grpo":
@@ -76,6 +88,6 @@ def plain(value: Any) -> Any:
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, float):
+        return finite(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,9 +1,8 @@
-"""SkyRL's trainer: a callback that tells of every step's groups.
+"""SkyRL's trainer: a callback that records every step's groups.
 
-At the end of a step SkyRL's batch has lost its rewards and the ids of its groups: they are noted when the advantages are computed of them.
+At the end of a step SkyRL's batch has lost its rewards and the ids of its groups: they are kept when the advantages are computed of them.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -14,9 +13,7 @@ from skyrl.train.utils.callbacks import TrainingCallback
 
 from backend.contract.protocol import EVALUATION
 from groupscope.recording import Recording, start_run
-from groupscope.samples import Groups, Sample, grpo_advantage, plain
-
-log = logging.getLogger("groupscope")
+from groupscope.samples import Groups, Sample, grpo_advantage, plain, training_goes_on
 
 PER_TOKEN = {
     "rollout_logprobs": "sampling_logprob",
@@ -40,7 +37,7 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002 — as it is called
         """The run begins, or goes on from a checkpoint."""
-        try:
+        with training_goes_on("this run is"):
             config, algorithm = asdict(trainer.cfg), trainer.cfg.trainer.algorithm
             advantage = grpo_advantage(algorithm.advantage_estimator, by_std=algorithm.grpo_norm_by_std)
             self._groups = Groups(trainer.tokenizer)
@@ -56,28 +53,21 @@ class Recorder(TrainingCallback):  # type: ignore[misc]
                 },
                 from_step=callback_input.global_step,
             )
-        except Exception:  # the boundary between a record and the training that it must not end
-            log.exception("this run is not recorded; the training goes on")
-            return
-        trainer.compute_advantages_and_returns = partial(self._noted, trainer.compute_advantages_and_returns)
+            trainer.compute_advantages_and_returns = partial(self._keep_rewards, trainer.compute_advantages_and_returns)
 
-    def _noted(self, original: Any, data: Any) -> Any:
+    def _keep_rewards(self, original: Any, data: Any) -> Any:
         self._uids, self._rewards = [], []  # those of another step would be taken for this one's
-        try:
+        with training_goes_on("the rewards of a step are"):
             self._uids, self._rewards = list(data.metadata["uids"]), data["rewards"].sum(-1).tolist()
-        except Exception:  # as above
-            log.exception("the rewards of a step are not recorded; the training goes on")
         return original(data)
 
     def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated with this batch."""
         if self._recording is not None and self._groups is not None:
-            try:
+            with training_goes_on("the groups of a step are"):
                 self._recording.log_groups(
                     self._groups.of(self._samples(callback_input.batch)), callback_input.global_step - 1
                 )
-            except Exception:  # as above
-                log.exception("the groups of a step are not recorded; the training goes on")
 
     def _samples(self, batch: Any) -> Iterator[Sample]:
         padded = (batch.metadata or {}).get("pad_size", 0)  # copies of the first row at the end, for even shards

@@ -8,15 +8,13 @@ process takes part whatever went wrong in it before: one that stayed away would 
 """
 
 import logging
-import math
+import os
 import pickle
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import count
-from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -27,23 +25,16 @@ from backend.contract.base import Json
 from backend.contract.connection import Connection
 from backend.contract.home import load
 from backend.contract.protocol import EVALUATION
-from backend.contract.token_texts import TokenTexts
 from backend.contract.trl import in_our_terms
+from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import Completion, Group, Recording, start_run
+from groupscope.recording import device_here
+from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
-from groupscope.tokens import Tokens
 
 log = logging.getLogger("groupscope")
 
 ROW = "groupscope_row"
-PER_TOKEN = {
-    "old_per_token_logps": "old_logprob",
-    "sampling_per_token_logps": "sampling_logprob",
-    "ref_per_token_logps": "reference_logprob",
-}
-"""What a batch may have for each token, by TRL's name and ours."""
-ANSWERS = ("answer", "solution", "ground_truth")
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
@@ -59,87 +50,19 @@ def attach(trainer: Any, **options: Any) -> None:
     trainer.add_callback(watcher)
 
 
-@dataclass
-class Rows:
-    """What one process knows of the rows of a generation that it trains on. Tensors of (rows, tokens), on the CPU."""
-
-    ids: Tensor
-    mask: Tensor  # of each token, whether the loss counts it
-    lengths: list[int]
-    answers: list[str | None]
-    values: dict[str, Tensor] = field(default_factory=dict)  # by our names
-
-    @classmethod
-    def of(cls, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any], padding: int) -> "Rows":
-        """Those of a batch as `_generate_and_score_completions` takes and returns it."""
-        ids, mask = output["completion_ids"].cpu(), output["completion_mask"].cpu().bool()
-        # a row whose mask is empty was cut, and is left out of the loss for that
-        there = torch.where(mask.any(1, keepdim=True), mask, ids != padding)
-        lengths = (there * torch.arange(1, ids.shape[1] + 1)).amax(1).tolist()
-        if "tool_mask" in output:
-            mask = mask & output["tool_mask"].cpu().bool()
-        known = {ours: output[theirs] for theirs, ours in PER_TOKEN.items() if output.get(theirs) is not None}
-        values = {name: each.detach().float().cpu() for name, each in known.items()}
-        return cls(ids, mask, lengths, [_answer(row) for row in inputs], values)
-
-    def put(self, name: str, rows: Tensor, values: Tensor) -> None:
-        """Values of some rows, as wide as all of them."""
-        if name not in self.values:
-            self.values[name] = torch.full(self.ids.shape, math.nan)
-        self.values[name][rows] = values.detach().float().cpu()
-
-    def tokens(self, texts: TokenTexts, advantages: Sequence[float]) -> list[Tokens]:
-        """Those of each row, with what follows from their values: ratio and KL (k3) in TRL's own terms."""
-        found = dict(self.values)
-        new, reference = found.get("logprob"), found.get("reference_logprob")
-        if new is not None:
-            found["ratio"] = torch.exp(new - found.setdefault("old_logprob", new))
-        if new is not None and reference is not None:
-            found["kl"] = torch.exp(reference - new) - (reference - new) - 1
-        whole = torch.arange(self.ids.shape[1]) < torch.tensor(self.lengths)[:, None]
-        known = {name: (~values.isnan() & whole).any(1).tolist() for name, values in found.items()}
-        all_trained = (self.mask | ~whole).all(1).tolist()
-        ids, mask, lists = self.ids.tolist(), self.mask.tolist(), {name: each.tolist() for name, each in found.items()}
-        return [
-            Tokens(
-                ids=ids[row][:length],
-                texts=texts.of(ids[row][:length]),
-                trained=None if all_trained[row] else mask[row][:length],
-                advantage=[advantages[row]] * length,
-                **{name: each[row][:length] for name, each in lists.items() if known[name][row]},
-            )
-            for row, length in enumerate(self.lengths)
-        ]
-
-
-class Batch:
-    """The groups of one generation. Texts, rewards and advantages are those of all processes, which TRL has gathered."""
-
-    def __init__(self, trainer: Any, rows: Rows) -> None:
-        self.rows = rows  # of this process
-        self.size: int = trainer.num_generations
-        self.count = len(rows.lengths) * trainer.accelerator.num_processes
-        logs = trainer._logs
-        self.prompts, self.completions = list(logs["prompt"])[-self.count :], list(logs["completion"])[-self.count :]
-        self.rewards = {name: list(values)[-self.count :] for name, values in logs["rewards"].items()}
-        self.advantages: list[float] = list(logs["advantages"])[-self.count :]
-
-
 class Watcher(TrainerCallback):
     """Follows one trainer. What goes wrong with the record is said once, and the training goes on."""
 
     def __init__(self, trainer: Any, options: Mapping[str, Any]) -> None:
         self._trainer, self._options = trainer, dict(options)
-        self._recording: Recording | None = None
-        self._batches: list[Batch] = []  # of this step, in which a model may sample several times
+        self._batches: list[tuple[Batch, Rows]] = []  # of this step, in which a model may sample several times
         self._rows: Tensor | None = None  # those that the model is passed now
-        self._broken = False
-        self._aside: ThreadPoolExecutor | None = None  # while a training is recorded
+        self._aside: Aside | None = None  # while a training is recorded
+        self._safely = Guard()
         self._together = Together(trainer)
-        tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
-        self._texts = TokenTexts(tokenizer)
-        self._padding = tokenizer.pad_token_id
-        self._ends = {*getattr(trainer, "eos_token_ids", [tokenizer.eos_token_id]), self._padding}
+        self._tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+        self._padding = self._tokenizer.pad_token_id
+        self._ends = frozenset([*getattr(trainer, "eos_token_ids", [self._tokenizer.eos_token_id]), self._padding])
 
     # ---- the wrapped methods
 
@@ -174,26 +97,33 @@ class Watcher(TrainerCallback):
             self._safely(self._begin, state)
 
     def _begin(self, state: Any) -> None:
-        if self._recording is not None:  # a training that an error ended, in a notebook, say
-            self._recording.fail("It broke off, and another training began.")
-        self._recording = start_run(
-            **({"name": _name(self._trainer)} | self._options),
-            trainer="TRL",
-            version=version("trl"),
-            config=_theirs(self._trainer),
-            known=_known(self._trainer, state.max_steps),
-            from_step=state.global_step,
-        )
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="groupscope")
+        if self._aside is not None:  # a training that an error ended, in a notebook, say
+            self._aside.call("ended", "It broke off, and another training began.")
+            self._aside.close()
+        options = {"name": _name(self._trainer)} | self._options
+        about = {
+            "trainer": "TRL",
+            "version": version("trl"),
+            "config": _theirs(self._trainer),
+            "known": _known(self._trainer, state.max_steps),
+            "from_step": state.global_step,
+            "device": device_here(),
+            "process": os.getpid(),
+        }
+        self._aside = Aside(Recorder, decoder(self._tokenizer), self._ends, options | about)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated: what is known of the step's groups is whole."""
         batches, self._batches = self._batches, []
-        everywhere = self._together.gathered([batch.rows for batch in batches])
+        everywhere = self._together.gathered([rows for _, rows in batches])
         if batches:
-            self._later(self._record, batches, everywhere, state.global_step - 1)
+            known = [
+                (batch, [None if each is None else each[place] for each in everywhere])
+                for place, (batch, _) in enumerate(batches)
+            ]
+            self._tell("step", known, state.global_step - 1)
         if not control.should_log:
-            self._later(Recording.end_step)
+            self._tell("end_step")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """TRL logged means over the steps since it did last; what it logs of an evaluation begins with eval_."""
@@ -201,96 +131,34 @@ class Watcher(TrainerCallback):
         evaluated = {EVALUATION + name[5:]: value for name, value in numbers.items() if name.startswith("eval_")}
         trained = {} if OF_THE_WHOLE in numbers else numbers
         if evaluated:
-            self._later(Recording.log_metrics, evaluated, state.global_step)
+            self._tell("metrics", evaluated, state.global_step)
         elif trained:
-            self._later(Recording.log_metrics, trained, state.global_step - 1)
-            self._later(Recording.end_step)
+            self._tell("metrics", trained, state.global_step - 1)
+            self._tell("end_step")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The run is over."""
-        aside, recording = self._aside, self._recording
-        self._aside = self._recording = None
-        if aside is not None and recording is not None:
-            aside.submit(self._safely, recording.finish)
-            aside.shutdown(wait=True)
+        self._tell("finish")
+        aside, self._aside = self._aside, None
+        if aside is not None:
+            self._safely(aside.close)
+
+    def _tell(self, method: str, *args: Any) -> None:
+        if self._aside is not None:
+            self._safely(self._aside.call, method, *args)
 
     # ---- the record
 
     def _keep(self, inputs: Sequence[Mapping[str, Any]], output: dict[str, Any]) -> None:
         rows = Rows.of(inputs, output, self._padding)
-        self._batches.append(Batch(self._trainer, rows))
-        output[ROW] = torch.arange(len(rows.lengths), device=output["completion_ids"].device)
+        self._batches.append((_batch(self._trainer, len(rows.answers)), rows))
+        output[ROW] = torch.arange(len(rows.answers), device=output["completion_ids"].device)
 
     def _measured(self, rows: Tensor, found: Sequence[Tensor | None]) -> None:
         if self._batches:  # else an earlier step has sampled these rows, and was reported
             for name, values in zip(("logprob", "entropy"), found, strict=False):
                 if values is not None:
-                    self._batches[-1].rows.put(name, rows.cpu(), values)
-
-    def _record(
-        self, recording: Recording, batches: Sequence[Batch], everywhere: Sequence[Sequence[Rows] | None], step: int
-    ) -> None:
-        groups = []
-        for place, batch in enumerate(batches):
-            each = [None if known is None else known[place] for known in everywhere]
-            groups += self._groups(batch, each)
-        recording.log_groups(groups, step)
-
-    def _groups(self, batch: Batch, everywhere: Sequence[Rows | None]) -> list[Group]:
-        """Those of a generation; `everywhere` is what each process knows of its rows, None if that is not known here."""
-        tokens: list[Tokens | None] = []
-        answers: list[str | None] = []
-        for rows in everywhere:
-            first, share = len(tokens), batch.count // len(everywhere)
-            advantages = batch.advantages[first : first + share]
-            tokens += [None] * share if rows is None else rows.tokens(self._texts, advantages)
-            answers += [None] * share if rows is None else rows.answers
-        totals = _totals(batch.rewards, self._trainer.reward_weights.tolist())
-        whole = [total for total in totals if total is not None]
-        groups = []
-        for first in range(0, batch.count, batch.size):
-            places = range(first, first + batch.size)
-            known = [total for total in totals[first : first + batch.size] if total is not None]
-            spread = whole if self._trainer.scale_rewards == "batch" else known
-            groups.append(
-                Group(
-                    prompt=_question(batch.prompts[first]),
-                    prompt_text=_text(batch.prompts[first]),
-                    answer=answers[first],
-                    reward_mean=fmean(known) if known else None,
-                    reward_std=stdev(spread) if len(spread) > 1 else None,
-                    completions=[self._completion(batch, row, totals[row], tokens[row]) for row in places],
-                )
-            )
-        return groups
-
-    def _completion(self, batch: Batch, row: int, total: float | None, tokens: Tokens | None) -> Completion:
-        said = batch.completions[row]
-        turns = _turns(said)
-        counted = tokens is None or tokens.trained is None or any(tokens.trained)
-        return Completion(
-            text=_text(said) if not turns else "",
-            turns=turns if counted else [replace(turn, trained=False) for turn in turns],
-            reward=total,
-            advantage=batch.advantages[row],
-            rewards={name: _number(found[row]) for name, found in batch.rewards.items()},
-            tokens=tokens,
-            finish_reason="stop" if tokens is None or (tokens.ids and tokens.ids[-1] in self._ends) else "length",
-        )
-
-    # ---- around all of it
-
-    def _later(self, what: Any, *args: Any) -> None:
-        if self._aside is not None and self._recording is not None:
-            self._aside.submit(self._safely, what, self._recording, *args)
-
-    def _safely(self, what: Any, *args: Any) -> None:
-        try:
-            what(*args)
-        except Exception:  # the boundary between a record and the training that it must not end
-            if not self._broken:
-                log.exception("a part of this run is not recorded; the training goes on")
-            self._broken = True
+                    self._batches[-1][1].put(name, rows, values)
 
 
 class Together:
@@ -347,17 +215,20 @@ class Together:
         return [one if one is not None and len(one) == len(own) else None for one in found]
 
 
-def _number(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
-
-
-def _totals(rewards: Mapping[str, Sequence[float | None]], weights: Sequence[float]) -> list[float | None]:
-    """The weighted sum of each row's rewards, of those that it has; None if it has none."""
-    totals: list[float | None] = []
-    for each in zip(*rewards.values(), strict=True):
-        known = [weight * value for weight, value in zip(weights, each, strict=True) if _number(value) is not None]
-        totals.append(math.fsum(known) if known else None)
-    return totals
+def _batch(trainer: Any, rows: int) -> Batch:
+    """The groups of the generation that ended just now, of which this process has so many rows."""
+    logs, size = trainer._logs, trainer.num_generations
+    whole = rows * trainer.accelerator.num_processes
+    prompts, completions = list(logs["prompt"])[-whole:][::size], list(logs["completion"])[-whole:]
+    return Batch(
+        size=size,
+        prompts=[(_question(one), _text(one)) for one in prompts],
+        completions=[Said("" if (turns := _turns(one)) else _text(one), turns) for one in completions],
+        rewards={name: list(values)[-whole:] for name, values in logs["rewards"].items()},
+        weights=trainer.reward_weights.tolist(),
+        advantages=list(logs["advantages"])[-whole:],
+        by_batch=trainer.scale_rewards == "batch",
+    )
 
 
 def _question(said: Any) -> str:
@@ -379,11 +250,6 @@ def _turns(said: Any) -> list[Turn]:
     if len(turns) == 1 and turns[0].role == ASSISTANT and turns[0].tool is None:
         return []
     return [replace(turn, failed=turn.role == "tool" and turn.text.startswith(FAILED)) for turn in turns]
-
-
-def _answer(row: Mapping[str, Any]) -> str | None:
-    """What the rewards compare with, if the data set has a column that is usually called so."""
-    return next((str(row[name]) for name in ANSWERS if isinstance(row.get(name), str | int | float)), None)
 
 
 def _name(trainer: Any) -> str:

@@ -1,14 +1,11 @@
-"""verl's trainers: a subclass of one that tells of every step's groups, from verl's driver, where its batches are whole."""
+"""verl's trainers: a subclass of one that records every step's groups, from verl's driver, where its batches are whole."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from groupscope.recording import Recording, start_run
-from groupscope.samples import Groups, Sample, grpo_advantage, plain
-
-log = logging.getLogger("groupscope")
+from groupscope.samples import Groups, Sample, grpo_advantage, plain, training_goes_on
 
 PER_TOKEN = {
     "rollout_log_probs": "sampling_logprob",
@@ -44,7 +41,7 @@ def recorded(base: Any, **options: Any) -> Any:
     return _v1(base, options) if hasattr(base, "_compute_metrics") else _legacy(base, options)
 
 
-class Teller:
+class Recorder:
     """The record of one trainer. What goes wrong with it is said, and the training goes on."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -54,7 +51,7 @@ class Teller:
 
     def begin(self, trainer: Any) -> None:
         """The run begins, or goes on from a checkpoint."""
-        try:
+        with training_goes_on("this run is"):
             from omegaconf import OmegaConf
 
             config, algorithm = trainer.config, trainer.config.algorithm
@@ -73,8 +70,6 @@ class Teller:
                 },
                 from_step=trainer.global_steps,
             )
-        except Exception:  # the boundary between a record and the training that it must not end
-            log.exception("this run is not recorded; the training goes on")
 
     def step(
         self, trainer: Any, samples: Callable[[], Iterator[Sample]], metrics: Callable[[], Mapping[str, Any]]
@@ -83,26 +78,20 @@ class Teller:
         if self.recording is None or self._groups is None:
             return
         step = trainer.global_steps - 1  # verl's first step is 1
-        try:
+        with training_goes_on("the groups of a step are"):
             self.recording.log_groups(self._groups.of(samples()), step)
-        except Exception:  # as above
-            log.exception("the groups of a step are not recorded; the training goes on")
-        try:
+        with training_goes_on("the metrics of a step are"):
             known = {name: value for name, value in metrics().items() if not name.startswith("val-")}
             self.recording.log_metrics(known, step)
-        except Exception:  # as above
-            log.exception("the metrics of a step are not recorded; the training goes on")
         self.recording.end_step()
 
     def evaluated(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
         """A validation is over."""
         if self.recording is None:
             return
-        try:
+        with training_goes_on("the metrics of an evaluation are"):
             known = {f"eval/{name}": value for name, value in metrics.items()}
             self.recording.log_metrics(known, trainer.global_steps)
-        except Exception:  # as above
-            log.exception("the metrics of an evaluation are not recorded; the training goes on")
 
     def end(self, error: BaseException | None) -> None:
         """The training is over."""
@@ -112,11 +101,11 @@ class Teller:
             self.recording.finish()
 
 
-def _followed(base: Any, options: Mapping[str, Any]) -> Any:
+def _recording_base(base: Any, options: Mapping[str, Any]) -> Any:
     """What both of verl's trainers have in common."""
 
-    class Followed(base):  # type: ignore[misc]  # verl is not installed where types are checked
-        _teller = Teller(options)
+    class Recorded(base):  # type: ignore[misc]  # verl is not installed where types are checked
+        _recorder = Recorder(options)
 
         def fit(self, *args: Any, **kwargs: Any) -> None:
             error = None
@@ -126,42 +115,42 @@ def _followed(base: Any, options: Mapping[str, Any]) -> Any:
                 error = raised
                 raise
             finally:
-                self._teller.end(error)
+                self._recorder.end(error)
 
         def _validate(self, *args: Any, **kwargs: Any) -> Any:
             metrics = super()._validate(*args, **kwargs)
-            self._teller.evaluated(self, metrics)
+            self._recorder.evaluated(self, metrics)
             return metrics
 
-    return Followed
+    return Recorded
 
 
 def _v1(base: Any, options: Mapping[str, Any]) -> Any:
-    class RecordedTrainer(_followed(base, options)):  # type: ignore[misc]  # a class made above
+    class RecordedTrainer(_recording_base(base, options)):  # type: ignore[misc]  # a class made above
         def fit(self, *args: Any, **kwargs: Any) -> None:
-            self._teller.begin(self)
+            self._recorder.begin(self)
             super().fit(*args, **kwargs)
 
         def _compute_metrics(self, batch: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
             """The last that happens before the batch is cleared, with all metrics of its step."""
             super()._compute_metrics(batch, metrics, *args, **kwargs)
-            self._teller.step(self, lambda: _samples_of_queue(batch), lambda: metrics)
+            self._recorder.step(self, lambda: _samples_of_queue(batch), lambda: metrics)
 
     return RecordedTrainer
 
 
 def _legacy(base: Any, options: Mapping[str, Any]) -> Any:
-    class RecordedTrainer(_followed(base, options)):  # type: ignore[misc]  # a class made above
+    class RecordedTrainer(_recording_base(base, options)):  # type: ignore[misc]  # a class made above
         def _load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
             """From here on it is known at which step it begins."""
             found = super()._load_checkpoint(*args, **kwargs)
-            self._teller.begin(self)
+            self._recorder.begin(self)
             return found
 
         def _update_actor(self, batch: Any) -> Any:
             """The batch is whole here, whether or not it is written to a folder."""
             output = super()._update_actor(batch)
-            self._teller.step(self, lambda: _samples_of_proto(batch), lambda: _metrics_of_proto(output))
+            self._recorder.step(self, lambda: _samples_of_proto(batch), lambda: _metrics_of_proto(output))
             return output
 
     return RecordedTrainer

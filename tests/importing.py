@@ -11,18 +11,19 @@ from serving import Backend
 from backend.contract.client import Client
 from backend.contract.groups import Group
 from backend.contract.records import Run
+from groupscope.files.delivery import Labels
 from groupscope.files.format import Format, Options
-from groupscope.files.importer import Imports, Labels
+from groupscope.files.importer import Importer
 
 FOREIGN = Path(__file__).parent / "scripts" / "foreign"
 
 
-def imports(client: Client, path: Path, said: list[str], **options: Any) -> Imports:
+def imports(client: Client, path: Path, said: list[str], **options: Any) -> Importer:
     """The import of a path, whose lines are put into `said`."""
     only: Format | None = options.pop("only", None)
     from_step: int | None = options.pop("from_step", None)
     labels = Labels(options.pop("name", None), options.pop("tags", ()))
-    return Imports(
+    return Importer(
         client,
         path,
         options=Options(**options),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from backend.contract.base import finite
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.reward import KL_PENALTY
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
@@ -105,8 +106,3 @@ def known_mean(values: Values) -> float:
     """The mean of the known ones; NaN if none is known."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
-
-
-def finite(value: float) -> float | None:
-    """The value, or None if it is not a finite number: what was not measured is never shown as 0."""
-    return value if math.isfinite(value) else None

@@ -10,6 +10,7 @@ from queue import Queue
 from types import TracebackType
 from typing import Literal
 
+from backend.contract.base import finite
 from backend.contract.groups import GroupReport
 from backend.contract.pairs import PairReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
@@ -18,7 +19,6 @@ from backend.contract.replay import Replayed
 from backend.contract.report_parts import in_parts
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
-from worker.group_records import finite
 from worker.store import Show, Store
 from worker.uploads import MOST_WAITING as MOST_UPLOADS
 from worker.uploads import Uploads

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from backend.contract.advantage import Gae
+from backend.contract.base import finite
 from backend.contract.client import ApiError
 from backend.contract.groups import CompletionData, Group, GroupReport
 from backend.contract.protocol import LogLine, Report, Start
@@ -16,7 +17,7 @@ from backend.contract.reward import Rewards
 from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
 from worker.errors import RunFailure
-from worker.group_records import finite, known_mean, sampled_reports
+from worker.group_records import known_mean, sampled_reports
 from worker.groups import GroupSampler, Scored, Scorer
 from worker.policy.policy import Policy
 from worker.reporter import Channels

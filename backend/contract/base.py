@@ -42,6 +42,14 @@ def storable(value: object) -> object:
     raise ValueError(f"is nested deeper than {MOST_LEVELS} levels; flatten it")
 
 
+def finite(value: float | None) -> float | None:
+    """The number, or None if it is missing, not finite or too large for a float: what was not measured is never shown as 0."""
+    try:
+        return None if value is None or not math.isfinite(value) else float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+
+
 def cut(length: int) -> BeforeValidator:
     """Keeps the beginning of a text: for words about a failure, which are better short than refused."""
     return BeforeValidator(

@@ -8,6 +8,8 @@ from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy import integer
+from numpy.typing import NDArray
 
 from backend.contract.protocol import TraceFile, TraceTooLarge
 
@@ -17,7 +19,7 @@ MAX_BYTES = 36 * 2**20
 
 def packed(
     places: Sequence[tuple[int, int]],
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Sequence[int] | NDArray[integer]],
     pieces: Sequence[Sequence[bytes]],
     measured: Mapping[str, pa.Array],
 ) -> TraceFile:
@@ -35,7 +37,8 @@ def packed(
         ),
     }
     buffer = io.BytesIO()
-    pq.write_table(pa.table(columns | dict(measured)), buffer, compression="zstd")
+    # hardly two values are the same: dictionaries of them take longer and are larger
+    pq.write_table(pa.table(columns | dict(measured)), buffer, compression="zstd", use_dictionary=False)
     data = buffer.getvalue()
     if len(data) > MAX_BYTES:
         raise TraceTooLarge(

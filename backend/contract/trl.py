@@ -1,6 +1,6 @@
 """TRL's settings and this program's: which mean the same, and a configuration of ours in TRL's words.
 
-Names and defaults are those of GRPOConfig in TRL 1.16. `trl_reading` goes the other way, by the same tables.
+Names and defaults are those of GRPOConfig in TRL 1.16. `trl_conversion` goes the other way, by the same tables.
 """
 
 from collections.abc import Iterator, Mapping
@@ -202,7 +202,7 @@ def _batches(config: Settings, size: int) -> dict[str, Json]:
     return {"per_device_train_batch_size": at_once, "gradient_accumulation_steps": own // at_once}
 
 
-def in_other_words(config: Settings) -> Iterator[str]:
+def differences(config: Settings) -> Iterator[str]:
     """What the script does a little otherwise than the run, though both have a word for it."""
     if number_at(config, "optimizer.warmup_steps", 0):
         yield "Warm-up: TRL's update k, from 0, has k / warmup_steps of the learning rate, and a run here has (k + 1) / warmup_steps."

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client
 from backend.contract.grpo import GrpoConfig
-from backend.contract.trl import in_other_words, settings_for
-from backend.contract.trl_reading import left_out, used_here
-from backend.contract.trl_text import BESIDE, OURS
+from backend.contract.trl import differences, settings_for
+from backend.contract.trl_conversion import left_out, used_here
+from backend.contract.trl_parser import BESIDE, OURS
 
 _ADAPTER = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_target_modules": "target_modules"}
 _WIDTH = 110
@@ -43,7 +43,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
         loading["revision"] = revision
     args = {"output_dir": "trl-output", **args, "model_init_kwargs": loading, "logging_steps": 1, "report_to": "none"}
     rows = [f"    {argument}={_literal(value, 4)},\n" for argument, value in args.items()]
-    others = "".join(f"# {line}\n" for line in in_other_words(config))
+    others = "".join(f"# {line}\n" for line in differences(config))
     beside = "".join(
         f"    # {why}\n    {_literal(path)}: {_literal(value, 4)},\n" for path, (value, why) in left_out(config).items()
     )
@@ -59,7 +59,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
             "from peft import LoraConfig\n" if is_adapted else "",
             "from trl import GRPOConfig, GRPOTrainer\n\n",
             "import groupscope\n",
-            "from worker.trl import Parts\n\n",
+            "from worker.script_parts import Parts\n\n",
             "# What Groupscope's own package reads: the model, the task and the rewards.\n",
             f"{OURS} = {_literal(used_here(config))}\n\n",
             "# What TRL has nothing like. It does nothing here; the form reads it back.\n",

@@ -1,7 +1,6 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
 import json
-import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from backend import events
 from backend.clock import Terms
 from backend.contract import protocol as p
+from backend.contract.base import finite
 from backend.contract.config import RECORDED
 from backend.errors import BadRequest, Conflict, Invalid, LeaseLost, ReportConflict
 from backend.field_errors import FieldError, field_errors
@@ -169,5 +169,4 @@ def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float |
     if len(recent) >= 2:
         newest, oldest = recent[0], recent[-1]
         pace = max(0.0, (newest.seconds - oldest.seconds) / (newest.step - oldest.step))
-    left = None if pace is None else pace * remaining
-    return left if left is not None and math.isfinite(left) else None
+    return None if pace is None else finite(pace * remaining)

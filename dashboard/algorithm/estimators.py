@@ -10,7 +10,7 @@ from backend.contract.advantage import Advantage, BatchStd, Estimator, GroupZsco
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Json
 from dashboard.algorithm.rewards import AnyCompletion, AnyGroup, all_equal, exact
-from dashboard.stored import get, part, text_at
+from dashboard.stored import get, is_recorded, part, text_at
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
 Spell = Callable[[str, AnyGroup, Estimator], str]
@@ -142,7 +142,7 @@ def stored_estimator(config: Mapping[str, Json]) -> Estimator:
     """The estimator of a stored configuration; one that this version cannot read is known by its kind alone."""
     path = "algorithm.advantage"
     if get(dict(config), path) is None:
-        return Estimator(kind=UNKNOWN) if "theirs" in config else Algorithm().advantage
+        return Estimator(kind=UNKNOWN) if is_recorded(config) else Algorithm().advantage
     return part(ADVANTAGE, config, path, Estimator(kind=text_at(config, f"{path}.kind", UNKNOWN)))
 
 

@@ -20,7 +20,7 @@ from backend.contract.groups import GroupState
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import KL_PENALTY, Correctness, RewardFunction, Rewards
 from backend.contract.surrogate import Surrogate
-from dashboard.stored import get, number_at, reward_functions, text_at
+from dashboard.stored import get, is_recorded, number_at, reward_functions, text_at
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
 from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.total_reward import total_reward, with_penalty
@@ -78,7 +78,7 @@ def read_own(config: Mapping[str, Json]) -> Own | None:
     rewards, algorithm = get(dict(config), "rewards"), get(dict(config), "algorithm")
     most = int(number_at(config, "sampling.max_new_tokens", 1))
     try:
-        if "theirs" in config:
+        if is_recorded(config):
             return _of_another_trainer(config, most)
         known = None if rewards is None else Rewards.model_validate(rewards)
         return Own(Algorithm.model_validate(algorithm or {}), known, most)
@@ -88,10 +88,10 @@ def read_own(config: Mapping[str, Json]) -> Own | None:
 
 def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
     """What it said. Only the names and weights of its rewards matter here, so any kind of ours can stand for them; if a weight is not known, none does."""
-    told = {name: get(dict(config), f"algorithm.{name}") for name in ("advantage", "surrogate")}
-    if told["advantage"] is None:
+    known = {name: get(dict(config), f"algorithm.{name}") for name in ("advantage", "surrogate")}
+    if known["advantage"] is None:
         return None
-    algorithm = Algorithm.model_validate({name: value for name, value in told.items() if value is not None})
+    algorithm = Algorithm.model_validate({name: value for name, value in known.items() if value is not None})
     each = reward_functions(config)
     rewards = None
     if each and all(get(one, "weight") is not None for one in each):
@@ -99,7 +99,7 @@ def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
             Correctness.model_construct(name=text_at(one, "name"), weight=number_at(one, "weight", 1.0)) for one in each
         ]
         rewards = Rewards.model_construct(functions=functions, gates=[])  # its names and weights have no bounds of ours
-    return Own(algorithm, rewards, most, surrogate_known=told["surrogate"] is not None, kl_known=False)
+    return Own(algorithm, rewards, most, surrogate_known=known["surrogate"] is not None, kl_known=False)
 
 
 @dataclass(frozen=True)

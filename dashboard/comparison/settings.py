@@ -1,6 +1,6 @@
 """The fields of the runs' configurations: those in which they differ, and those by which they are grouped; and what scored the runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -12,7 +12,7 @@ from backend.contract.reward import file_of
 from backend.contract.stored import rewards_in, text_at
 from dashboard.format import MISSING, counted
 from dashboard.session import client, guard
-from dashboard.stored import get
+from dashboard.stored import get, is_recorded
 from dashboard.text import one_line
 from dashboard.wording import show_number
 
@@ -45,13 +45,9 @@ def differences(configs: Mapping[int, Mapping[str, Json]]) -> dict[str, dict[int
     return {path: row for path, row in table.items() if len({repr(value) for value in row.values()}) > 1}
 
 
-def told_by_two(row: Mapping[int, Json]) -> bool:
+def in_several(row: Mapping[int, Json]) -> bool:
     """Whether two configurations or more have a value. Of another trainer's settings ours has none, which is not a difference."""
     return sum(value is not None for value in row.values()) > 1
-
-
-def _recorded(configs: Iterable[Mapping[str, Json]]) -> bool:
-    return any("theirs" in config for config in configs)
 
 
 def choices(runs: Sequence[Run]) -> list[str]:
@@ -64,7 +60,8 @@ def differing(runs: Sequence[Run]) -> list[str]:
     """The fields in which the runs differ, without the seed, which is luck and not a setting."""
     configs = {run.id: run.config for run in runs}
     fields = {path: row for path, row in differences(configs).items() if path != SEED}
-    return [path for path, row in fields.items() if told_by_two(row) or not _recorded(configs.values())]
+    recorded = any(run.recorded for run in runs)
+    return [path for path, row in fields.items() if in_several(row) or not recorded]
 
 
 def swept(runs: Sequence[Run]) -> list[str]:
@@ -122,8 +119,8 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 def seed_of(run: Run) -> int:
     """The seed, by which runs of different settings are paired; if another trainer has not said it, a number that no other run has."""
-    seed = get(run.config, "theirs.seed" if "theirs" in run.config else SEED)
-    return seed if isinstance(seed, int) else -run.id if "theirs" in run.config else 0
+    seed = get(run.config, "theirs.seed" if run.recorded else SEED)
+    return seed if isinstance(seed, int) else -run.id if run.recorded else 0
 
 
 def cell(value: Json) -> str:
@@ -171,7 +168,8 @@ def draw_differences(configs: Mapping[str, Mapping[str, Json]]) -> None:
     if not rows:
         st.caption("Nowhere: their configurations are the same.")
         return
-    alone = {path: row for path, row in rows.items() if _recorded(configs.values()) and not told_by_two(row)}
+    recorded = any(map(is_recorded, configs.values()))
+    alone = {path: row for path, row in rows.items() if recorded and not in_several(row)}
     if shared := {path: row for path, row in rows.items() if path not in alone}:
         _draw_table(shared, list(configs), "differences")
     else:

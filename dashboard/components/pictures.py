@@ -5,7 +5,6 @@ fetched.
 """
 
 import json
-import math
 from collections import OrderedDict
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -15,7 +14,7 @@ from typing import NamedTuple, cast
 import streamlit as st
 import vl_convert
 
-from backend.contract.base import Json
+from backend.contract.base import Json, finite
 from dashboard.charts.figure import Figure, Spec
 from dashboard.text import unturned
 
@@ -65,7 +64,7 @@ def _whole(figure: Figure, width: int, title: str) -> Spec:
     rows = json.loads(figure.data.to_json(orient="records"))
     for name, values in figure.data.select_dtypes("float").items():  # which to_json rounds to ten decimals
         for row, value in zip(rows, values.tolist(), strict=True):
-            row[name] = value if math.isfinite(value) else None
+            row[name] = finite(value)
     spec: Spec = {
         **figure.spec,
         "width": width,

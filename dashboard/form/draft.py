@@ -15,8 +15,8 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Run
+from backend.contract.trl_parser import is_trl, read_trl
 from backend.contract.trl_script import trl_script
-from backend.contract.trl_text import is_trl, read_trl
 from backend.contract.yaml_text import Unreadable, read
 from dashboard.form.schema import FIELDS, complete, fields_of, unknown
 from dashboard.format import plain

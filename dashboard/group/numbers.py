@@ -27,7 +27,7 @@ from dashboard.components.chart import show
 from dashboard.format import MISSING, number
 from dashboard.group.cards import order_of
 from dashboard.status import FINISHED, measured
-from dashboard.stored import get, number_at, text_at
+from dashboard.stored import get, is_recorded, number_at, text_at
 from dashboard.text import in_html
 
 
@@ -39,14 +39,14 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
             f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
             "another prompt. Nothing here was trained on."
         )
-    if group.state == "probe" and "theirs" in config:
+    if group.state == "probe" and is_recorded(config):
         return f"**Of an evaluation:** sampled to judge the policy, and never trained on. Here {_scored(group)}."
     if group.state == "probe":
         return (
             f"**Probe:** a fixed prompt that is never trained on. It is sampled again every few steps, to show how the policy changes.  "
             f"Here {_scored(group)}."
         )
-    if group.state == "unscored" and "theirs" in config:
+    if group.state == "unscored" and is_recorded(config):
         return f"**Without rewards:** of {len(group.completions)} completions {group.scored} have a recorded reward. What they did to the policy is not known."
     if group.state == "unscored":
         return (
@@ -78,7 +78,7 @@ def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
 
 def _nothing_to_compare(config: Mapping[str, Json]) -> str:
     """What an advantage of 0 leaves of the loss: its other parts are taken on every token, whatever its advantage."""
-    if "theirs" in config and get(dict(config), "algorithm.kl") is None:
+    if is_recorded(config) and get(dict(config), "algorithm.kl") is None:
         return "every advantage is 0; whether a KL penalty acts on its tokens was not recorded"
     beta = number_at(config, "algorithm.kl.beta", 0.0)
     in_the_loss = text_at(config, "algorithm.kl.placement", "loss") == "loss"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm
+from backend.contract.base import finite
 from backend.contract.groups import RewardScore
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import Correctness, Rewards
@@ -88,8 +89,8 @@ def played(chosen: Advantage, typed: Typed) -> GroupScores:
         update={
             "state": recomputed.states[0],
             "scored": int(statistics.scored_P[0]),
-            "reward_mean": _known(float(statistics.mean_P[0])),
-            "reward_std": _known(float(statistics.std_P[0])),
+            "reward_mean": finite(float(statistics.mean_P[0])),
+            "reward_std": finite(float(statistics.std_P[0])),
             "completions": [
                 one.model_copy(update={"advantage": advantage})
                 for one, advantage in zip(group.completions, advantages, strict=False)
@@ -103,15 +104,11 @@ def _unjudged(rewards: Rewards, rows: Sequence[Sequence[float]]) -> GroupScores:
     completions = []
     for place, values in enumerate(zip(*rows, strict=True)):
         scores = [
-            RewardScore(name=one.name, raw=_known(value), weight=one.weight)
+            RewardScore(name=one.name, raw=finite(value), weight=one.weight)
             for one, value in zip(rewards.functions, values, strict=True)
         ]
-        reward = _known(total_reward({score.name: score.raw for score in scores}, rewards))
+        reward = finite(total_reward({score.name: score.raw for score in scores}, rewards))
         completions.append(
             CompletionScores(id=place, index=place, token_count=0, finish_reason="stop", rewards=scores, reward=reward)
         )
     return GroupScores(id=0, index=0, prompt_id="", prompt="", state="live", scored=0, completions=completions)
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

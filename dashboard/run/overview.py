@@ -68,9 +68,7 @@ def draw_overview(run: Run) -> None:
     drawn = {name for panel in shown for name in panel.labels}
     others = [name for name in in_order(measured) if name not in drawn]
     weight, more = _draw_controls(run, others)
-    if (
-        "theirs" in run.config and not more
-    ):  # nobody knows what matters of another trainer's: all of it is there, further down
+    if run.recorded and not more:  # nobody knows what matters of another trainer's: all of it is there, further down
         more = others
     shown += [single(name) for name in more]
     names, part = [name for panel in shown for name in panel.labels], zoom()

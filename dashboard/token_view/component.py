@@ -16,7 +16,7 @@ from backend.contract.records import Run
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, SIZE
 from dashboard.components.address import repeat, write
 from dashboard.session import client, guard, link
-from dashboard.stored import get, number_at, text_at
+from dashboard.stored import get, is_recorded, number_at, text_at
 from dashboard.token_view.columns import View, view_of
 
 KEY = "token-view"
@@ -72,7 +72,7 @@ def why_absent(config: Mapping[str, Json], group: Group) -> str:
         return "This group was dead and replaced before the update, so it was never trained on and has no token values."
     if group.state == "probe":
         return "This group is of a probe prompt: sampled and scored, but never trained on. It has no token values."
-    if "theirs" in config:
+    if is_recorded(config):
         return "No values of these tokens were recorded: the program that trained the run did not report any."
     if not isinstance(get(dict(config), "telemetry"), dict):
         return "A run of this kind keeps no token values: nothing is trained on its completions."

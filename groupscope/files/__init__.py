@@ -1,1 +1,1 @@
-"""What other trainers leave on the disk, read as runs of groups: one file for each format, and `importer`, which records what they read."""
+"""What other trainers leave on the disk, read as runs of groups: one file for each format, and `importer`, which has them recorded."""

@@ -6,17 +6,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
-from groupscope.conversation import text_in, turns_of
+from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    MOST_REWARDS,
-    NOT_SUCH,
+    MALFORMED,
     About,
     MetricLines,
     Options,
     Run,
     Step,
+    columns_of,
+    known_rewards,
     number,
+    numbered,
     numbers,
     with_metrics,
 )
@@ -37,7 +38,7 @@ class ArtFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the columns of a file of trajectories."""
-        return any(_is_trajectories(file) for files in _files(path).values() for file in list(files.values())[:1])
+        return any(set(columns_of(next(iter(files.values())))) >= COLUMNS for files in _files(path).values())
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Never raises."""
@@ -46,21 +47,8 @@ class ArtFormat:
 
 def _files(path: Path) -> dict[str, dict[int, Path]]:
     """By their split and the number in their name."""
-    found: dict[str, dict[int, Path]] = {}
-    for file in sorted(path.glob("trajectories/*/*.parquet")):
-        if file.stem.isdecimal():
-            found.setdefault(file.parent.name, {})[int(file.stem)] = file
-    return found
-
-
-def _is_trajectories(file: Path) -> bool:
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    try:
-        return set(pq.read_schema(file).names) >= COLUMNS
-    except (ArrowException, OSError):
-        return False
+    splits = {folder.name: numbered(folder, r"(\d+)\.parquet") for folder in sorted(path.glob("trajectories/*"))}
+    return {name: files for name, files in splits.items() if files}
 
 
 class _ArtRun:
@@ -76,11 +64,8 @@ class _ArtRun:
             for file in split.values():
                 for row in _rows(file, [], ["metrics"]):
                     names |= dict.fromkeys(_measured(row))
-        functions: list[Json] = [{"name": "reward", "weight": 1.0}]
-        functions += [{"name": name, "weight": 0.0} for name in names]
-        self.about = About(
-            "ART", f"ART, {path.resolve().name}", known={"rewards": {"functions": functions[:MOST_REWARDS]}}
-        )
+        weights = with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0))
+        self.about = About("ART", f"ART, {path.resolve().name}", known=known_rewards(weights))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """An evaluation is of the number of updates in its file's name."""
@@ -128,7 +113,7 @@ def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[
     for index, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
         try:
             yield Step(step, [_group(list(rows), evaluated=evaluated)])
-        except NOT_SUCH as error:
+        except MALFORMED as error:
             said = f"{file.parent.name}/{file.name}, group {index}: no trajectories of ART ({type(error).__name__}: {error})"
             yield Step(step, unreadable=[said])
     yield Step(step, unreadable=wrong if final else (), open=bool(wrong))
@@ -137,7 +122,7 @@ def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[
 def _parsed(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except NOT_SUCH:
+    except MALFORMED:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -165,7 +150,7 @@ def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:
     ]
     first = next((at for at, one in enumerate(messages) if one.get("trainable")), None)
     if first is None:
-        first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+        first = completion_start(messages)
     reward = number(row["reward"])
     return "\n".join(map(text_in, messages[:first])), Completion(
         turns=turns_of(messages)[len(turns_of(messages[:first])) :],

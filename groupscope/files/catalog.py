@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupscope.files.art import ArtFormat
-from groupscope.files.episodes import PrimeRlFormat, VerifiersFormat
 from groupscope.files.format import Format, Unreadable
 from groupscope.files.nemo_rl import NemoRlFormat
 from groupscope.files.openenv import OpenEnvFormat
 from groupscope.files.own import OwnFormat
+from groupscope.files.prime_rl import PrimeRlFormat
 from groupscope.files.tinker import TinkerFormat
 from groupscope.files.trl import TrlFormat
+from groupscope.files.verifiers import VerifiersFormat
 from groupscope.files.verl import VerlFormat
 
 FORMATS: tuple[Format, ...] = (

@@ -1,7 +1,7 @@
 """What a format says of the files it knows: whose they are, and their steps, one after the other."""
 
 import json
-import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from backend.contract.base import Json
+from backend.contract.base import Json, finite
 from groupscope.recording import Group
 
-NOT_SUCH = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something as what it is not raises; a ValueError says what is wrong."""
 MOST_STEPS = 2**40
-"""No training has as many."""
+"""No training has as many, and the reports of each have numbers of 63 bits (`delivery.REPORTS_A_STEP`)."""
 
 MOST_REWARDS = 64
 """Values that a completion can have by their name."""
@@ -98,6 +98,17 @@ class Format(Protocol):
         ...
 
 
+def numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """What lies in a folder under names with a number, which is the pattern's group, by that number and in its order. A folder that cannot be
+    read has nothing.
+    """
+    try:
+        named = [(re.fullmatch(pattern, one.name), one) for one in folder.iterdir()]
+    except OSError:
+        return {}
+    return dict(sorted((int(match[1]), one) for match, one in named if match))
+
+
 class Lines:
     """The lines of a JSON lines file that grows: each once, as soon as its newline is there."""
 
@@ -150,6 +161,26 @@ def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def json_object(path: Path) -> dict[str, Json]:
+    """The object in a JSON file; empty if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def columns_of(path: Path) -> list[str]:
+    """The columns of a Parquet file; of what cannot be read as one, none."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (ArrowException, OSError):
+        return []
+
+
 def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[str]]:
     """The objects of a file's lines, by their numbers, and what is wrong with the others."""
     found = list(Lines(path).new(final=final))
@@ -161,7 +192,7 @@ class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
     def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
-        """`read` finds the step and the metrics in a line's object; it may raise one of NOT_SUCH for what has none."""
+        """`read` finds the step and the metrics in a line's object; it may raise one of MALFORMED for what has none."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)
@@ -180,7 +211,7 @@ class MetricLines:
                 if self.last < 0 and 0 in self._unreadable:
                     self._unreadable[step] = self._unreadable.pop(0)
                 self.last = max(self.last, step)
-            except NOT_SUCH as error:
+            except MALFORMED as error:
                 said = str(line) if error is line else f"{self._lines.path.name}, line {number}: no step with metrics"
                 self._unreadable[max(self.last, 0)].append(said)
         self._of = {step: values for step, values in self._of.items() if step >= start}
@@ -210,11 +241,14 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def number(value: Any) -> float | None:
-    """The value, if it is a finite number, and not one of hundreds of digits."""
-    try:
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    except OverflowError:
-        return None
+    """The value, if it is a finite number."""
+    return finite(value) if isinstance(value, int | float) else None
+
+
+def known_rewards(weights: Mapping[str, float | None]) -> dict[str, Json]:
+    """Rewards by their name with their weight, None if it is not known, as `About.known` has them."""
+    functions: list[Json] = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    return {"rewards": {"functions": functions}}
 
 
 def with_metrics(rewards: Mapping[str, float | None], metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -4,16 +4,17 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from groupscope.files.format import NOT_SUCH, Lines
+from groupscope.files.format import MALFORMED, Lines
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 class GroupedLines(Generic[Key]):
     """The places of a file's lines by their group: the file is read twice, and only one group of it is in the memory."""
 
     def __init__(self, path: Path, key: Callable[[Any], Key], *, called: str, final: bool) -> None:
-        """`key` says of which group a line's object is, or raises one of NOT_SUCH; `called` is what a line should be: "row of NeMo-RL"."""
+        """`key` says of which group a line's object is, or raises one of MALFORMED; `called` is what a line should be: "row of NeMo-RL"."""
         self._lines, self._called, self._final = Lines(path), called, final
         self.wrong: list[str] = []
         """Of each line that cannot be read one sentence."""
@@ -26,27 +27,34 @@ class GroupedLines(Generic[Key]):
                 continue
             try:
                 self._places.setdefault(key(line), []).append(place)
-            except NOT_SUCH as error:
-                self.say(at, error)
+            except MALFORMED as error:
+                self._say(at, error)
 
     @property
     def keys(self) -> list[Key]:
         """The groups in their order."""
         return list(self._places)
 
-    def of(self, key: Key) -> Iterator[tuple[int, Any]]:
-        """The number of each line of a group, and its object. A group that is not there has no lines."""
+    def read(self, key: Key, make: Callable[[Any], T]) -> Iterator[T]:
+        """What is made of each line of a group. `make` may raise one of MALFORMED. A group that is not there has no lines."""
+        for at, line in self._of(key):
+            try:
+                yield make(line)
+            except MALFORMED as error:
+                self._say(at, error)
+
+    def _of(self, key: Key) -> Iterator[tuple[int, Any]]:
         for place in self._places.get(key, ()):
             self._lines.place = place
             found = next(self._lines.new(final=self._final), None)
             if found is None:
-                self.say(place[1] + 1, ValueError("it is not there any more"))
+                self._say(place[1] + 1, ValueError("it is not there any more"))
             elif isinstance(found[1], ValueError):
                 self.wrong.append(str(found[1]))
             else:
                 yield found
 
-    def say(self, at: int, error: Exception) -> None:
+    def _say(self, at: int, error: Exception) -> None:
         """A line cannot be read after all."""
         reason = str(error) if type(error) is ValueError else f"no {self._called} ({type(error).__name__}: {error})"
         self.wrong.append(f"{self._lines.path.name}, line {at}: {reason}")

@@ -6,21 +6,18 @@ after the other without their roles: what the loss counts is the assistant's, wh
 
 import hashlib
 import json
-import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
-from groupscope.conversation import Turn, text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, first_object, number
+from groupscope.conversation import Turn, completion_start, text_in, turns_of
+from groupscope.files.format import About, Options, Run, Step, first_object, known_rewards, number, numbered
 from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
-FILE = re.compile(r"(train|val)_data_step(\d+)\.jsonl")
 TRAINED = {"rewards", "token_ids", "token_loss_mask", "advantages", "idx"}
 PER_TOKEN = {"sampling_logprob": "generation_logprobs", "old_logprob": "prev_logprobs", "advantage": "advantages"}
 BETWEEN = "environment"  # the role of what stands between two messages of the assistant
@@ -34,8 +31,7 @@ class NemoRlFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first line of its first file of a training."""
-        files = _files(path, "train")
-        return bool(files) and first_object(files[min(files)], 2**26).keys() >= TRAINED
+        return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:1])
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Never raises."""
@@ -43,19 +39,13 @@ class NemoRlFormat:
 
 
 def _files(path: Path, kind: str) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(FILE.fullmatch(file.name), file) for file in path.iterdir()]
-    except OSError:
-        return {}
-    return {int(match[2]): file for match, file in named if match and match[1] == kind}
+    return numbered(path, rf"{kind}_data_step(\d+)\.jsonl")
 
 
 class _NemoRlRun:
     def __init__(self, path: Path) -> None:
         self._path = path
-        known: dict[str, Json] = {"rewards": {"functions": [{"name": "reward", "weight": 1.0}]}}
-        self.about = About("NeMo-RL", f"NeMo-RL, {path.resolve().name}", known=known)
+        self.about = About("NeMo-RL", f"NeMo-RL, {path.resolve().name}", known=known_rewards({"reward": 1.0}))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """Step k has the samples of train file k + 1, and the validation after k updates."""
@@ -106,17 +96,12 @@ def _prompt_of_validation(row: Any) -> str:
 
 
 def _split(messages: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-    first = next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
+    first = completion_start(messages)
     return messages[:first], messages[first:]
 
 
 def _group(lines: GroupedLines[str], key: str, *, evaluated: bool) -> Group | None:
-    made: list[tuple[str, Completion]] = []
-    for at, row in lines.of(key):
-        try:
-            made.append(_validated(row) if evaluated else _trained(row))
-        except NOT_SUCH as error:
-            lines.say(at, error)
+    made = list(lines.read(key, _validated if evaluated else _trained))
     return Group(made[0][0], [completion for _, completion in made], evaluated=evaluated) if made else None
 
 

@@ -4,21 +4,20 @@ Episodes have neither a step nor a group: all are of step 0, and those of the sa
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
-from groupscope.conversation import text_in, turns_of
+from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    MOST_REWARDS,
-    NOT_SUCH,
     About,
     Lines,
     Options,
     Run,
     Step,
     first_object,
+    json_object,
+    known_rewards,
     number,
     numbers,
     with_metrics,
@@ -53,14 +52,12 @@ class _OpenEnvRun:
     def __init__(self, file: Path) -> None:
         self._file = file
         folder = file.resolve().parent
-        functions: list[Json] = [{"name": "reward", "weight": 1.0}]
         names = dict.fromkeys(name for _, line in Lines(file).new(final=True) for name in _measured(line))
-        functions += [{"name": name, "weight": 0.0} for name in names]
         self.about = About(
             "OpenEnv",
             f"OpenEnv, {folder.name}",
-            config=_config(folder),
-            known={"rewards": {"functions": functions[:MOST_REWARDS]}},
+            config=json_object(folder / "metadata.json"),
+            known=known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0))),
         )
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
@@ -73,37 +70,19 @@ class _OpenEnvRun:
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
-def _config(folder: Path) -> dict[str, Json]:
-    try:
-        found = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _first(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Where the completion begins: at the model's first message."""
-    return next((at for at, one in enumerate(messages) if one["role"] == "assistant"), len(messages))
-
-
 def _task_of(line: Any) -> str:
     messages = line["messages"]
-    return json.dumps([line.get("task"), messages[: _first(messages)]], sort_keys=True)
+    return json.dumps([line.get("task"), messages[: completion_start(messages)]], sort_keys=True)
 
 
 def _groups(lines: GroupedLines[str], key: str) -> list[Group]:
-    made: list[tuple[str, Completion]] = []
-    for at, line in lines.of(key):
-        try:
-            made.append(_completion(line))
-        except NOT_SUCH as error:
-            lines.say(at, error)
+    made = list(lines.read(key, _completion))
     return [Group(made[0][0], [completion for _, completion in made], evaluated=True)] if made else []
 
 
 def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
     messages = line["messages"]
-    before = messages[: _first(messages)]
+    before = messages[: completion_start(messages)]
     turns = turns_of(messages)[len(turns_of(before)) :]
     results = [entry.get("result") or {} for entry in line["tool_trace"]]
     answers = [turn for turn in turns if turn.role == "tool"]

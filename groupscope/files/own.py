@@ -7,7 +7,7 @@ from typing import Any
 
 from groupscope.conversation import Turn, turns_of
 from groupscope.files.format import (
-    NOT_SUCH,
+    MALFORMED,
     About,
     Lines,
     Options,
@@ -69,7 +69,7 @@ class _OwnRun:
             try:
                 step, groups, metrics = _read(line)
                 _require_order(step, newest)
-            except NOT_SUCH as error:
+            except MALFORMED as error:
                 said = str(error) if error is line else f"{self._lines.path.name}, line {at}: {error}"
                 piece = Step(piece.step, piece.groups, piece.metrics, [*piece.unreadable, said])
                 before = self._lines.place
@@ -93,7 +93,7 @@ def _require_order(step: int, newest: int) -> None:
 
 
 def _read(line: Any) -> tuple[int, list[Group], dict[str, float | None]]:
-    """The step of a line, and its groups and metrics. Raises one of NOT_SUCH."""
+    """The step of a line, and its groups and metrics. Raises one of MALFORMED."""
     if isinstance(line, ValueError):
         raise line
     if not isinstance(line, dict):

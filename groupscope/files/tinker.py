@@ -4,19 +4,28 @@ A summary has rewards and lengths, and neither prompts nor texts nor tokens.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.contract.base import Json
 from groupscope.conversation import ASSISTANT, Turn
-from groupscope.files.format import NOT_SUCH, About, MetricLines, Options, Run, Step, Unreadable, first_object, number
+from groupscope.files.format import (
+    About,
+    MetricLines,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    first_object,
+    json_object,
+    known_rewards,
+    number,
+    numbered,
+)
 from groupscope.files.grouped import GroupedLines
 from groupscope.recording import Completion, Group
 
 VERSION = 1  # of a summary
-FOLDER = re.compile(r"iteration_(\d+)")
 SUMMARIES = "_rollout_summaries.jsonl"
 TRAIN = "train"
 FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"}
@@ -46,17 +55,11 @@ class TinkerFormat:
 
 
 def _folders(path: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(FOLDER.fullmatch(folder.name), folder) for folder in path.iterdir()]
-    except OSError:
-        return {}
-    return {int(match[1]): folder for match, folder in named if match}
+    return numbered(path, r"iteration_(\d+)")
 
 
 def _first_file(path: Path) -> Path:
-    folders = _folders(path)
-    found = (file for number_ in sorted(folders) for file in sorted(folders[number_].glob(f"*{SUMMARIES}")))
+    found = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
     return next(found, path / SUMMARIES)
 
 
@@ -64,9 +67,8 @@ class _TinkerRun:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._metrics = MetricLines(path / "metrics.jsonl", lambda line: (int(line["step"]), _measured(line)))
-        functions: list[Json] = [{"name": name, "weight": 1.0} for name in ("steps", "final")]
-        known: dict[str, Json] = {"rewards": {"functions": functions}}
-        config = _config(path)
+        known = known_rewards({"steps": 1.0, "final": 1.0})
+        config = json_object(path / "config.json")
         model = config.get("model_name")
         if isinstance(model, str):
             known["model"] = {"source": model[:300]}
@@ -98,14 +100,6 @@ def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _config(path: Path) -> dict[str, Json]:
-    try:
-        found = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _group_of(line: Any) -> int:
     if FIELDS - line.keys():
         raise ValueError("no rollout summary of tinker-cookbook")
@@ -117,19 +111,20 @@ def _group_of(line: Any) -> int:
 
 
 def _groups(lines: GroupedLines[int], key: int, *, evaluated: bool) -> list[Group]:
-    made: list[Completion] = []
-    about: Mapping[str, Any] = {}
-    for at, line in lines.of(key):
-        try:
-            made.append(_completion(line))
-            about = line
-        except NOT_SUCH as error:
-            lines.say(at, error)
+    made = [*lines.read(key, lambda line: (line, _completion(line)))]
     if not made:
         return []
+    about = made[-1][0]
     tags = ", ".join(map(str, found)) if isinstance(found := about.get("tags"), list) else ""
     prompt = f"Group {key} of {about['split']}{f' ({tags})' if tags else ''}: its prompt is not in the file."
-    return [Group(prompt, made, prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200], evaluated=evaluated)]
+    return [
+        Group(
+            prompt,
+            [one for _, one in made],
+            prompt_id=f"{about['split']}/{about['iteration']}/{key}"[:200],
+            evaluated=evaluated,
+        )
+    ]
 
 
 def _completion(line: Mapping[str, Any]) -> Completion:

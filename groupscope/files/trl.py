@@ -17,10 +17,21 @@ from typing import Any
 from backend.contract.base import Json
 from backend.contract.protocol import EVALUATION
 from groupscope.conversation import text_in, turns_of
-from groupscope.files.format import NOT_SUCH, About, Options, Run, Step, Unreadable, number, numbers
+from groupscope.files.format import (
+    MALFORMED,
+    About,
+    Options,
+    Run,
+    Step,
+    Unreadable,
+    columns_of,
+    known_rewards,
+    number,
+    numbered,
+    numbers,
+)
 from groupscope.recording import Completion, Group
 
-FILE = re.compile(r"completions_(\d+)\.parquet")
 BEFORE, AFTER = ("step", "prompt", "completion"), "advantage"  # the columns around those of the rewards
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 LOOKED_AT = 50  # files, for the size of a group
@@ -44,24 +55,13 @@ class TrlFormat:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    """By the number of the update in their name, in order."""
-    folder = path / "completions" if (path / "completions").is_dir() else path
-    try:
-        named = [(FILE.fullmatch(file.name), file) for file in folder.iterdir()]
-    except OSError:
-        return {}
-    return dict(sorted((int(match[1]), file) for match, file in named if match))
+    """By the number of the update in their name."""
+    return numbered(path / "completions" if (path / "completions").is_dir() else path, r"completions_(\d+)\.parquet")
 
 
 def _columns(file: Path) -> list[str]:
     """Of a file that is TRL's, else none."""
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    try:
-        names = [str(name) for name in pq.read_schema(file).names]
-    except (ArrowException, OSError):
-        return []
+    names = columns_of(file)
     return names if names[:3] == list(BEFORE) and AFTER in names else []
 
 
@@ -134,15 +134,15 @@ class _State:
 
 class _TrlRun:
     def __init__(self, path: Path, options: Options) -> None:
-        self._path, self._said = path, options.group_size
+        self._path, self._given_size = path, options.group_size
         self._state = _State(path)
         self._state.catch_up()
         self._size: int | None = None  # of a group of the training
-        self._told: set[int] = set()  # steps whose metrics were handed on
+        self._reported: set[int] = set()  # steps whose metrics were handed on
         self._learn()
         known: dict[str, Json] = {
             "sampling": {"group_size": self._size},
-            "rewards": {"functions": [{"name": name, "weight": self._weights.get(name)} for name in self._rewards]},
+            **known_rewards({name: self._weights.get(name) for name in self._rewards}),
             "budget": {"steps": self._state.max_steps},
         }
         self.about = About(
@@ -152,9 +152,9 @@ class _TrlRun:
     def _learn(self) -> None:
         """How large groups are, and how rewards are weighed, as far as the files and the log tell by now. Raises Unreadable."""
         trained, evaluated = self._split()
-        told, self._size_evaluated = _group_size(trained.values()), _group_size(evaluated.values())
-        self._prompts_tell = told != 1
-        self._size = self._said or (told if self._prompts_tell else None) or self._size
+        size, self._size_evaluated = _group_size(trained.values()), _group_size(evaluated.values())
+        self._groups_by_prompt = size != 1
+        self._size = self._given_size or (size if self._groups_by_prompt else None) or self._size
         if self._size is None and (trained or self._size_evaluated is None):
             raise Unreadable(
                 f"{self._path}: equal prompts do not stand together, or there is one prompt only, so nothing says which rows make a group; "
@@ -182,9 +182,9 @@ class _TrlRun:
             self._learn()
         trained, evaluated = self._split()
         measured = {done - 1 for done in self._state.logged if done} | self._state.evaluated.keys()
-        for step in sorted(one for one in measured - self._told if one < start):
+        for step in sorted(one for one in measured - self._reported if one < start):
             yield Step(step, metrics=self._metrics(step))
-        self._told |= measured
+        self._reported |= measured
         after = {done - 1 for done in (*trained, *self._state.logged) if done}
         for step in sorted(one for one in {*after, *evaluated, *self._state.evaluated} if one >= start):
             groups, wrong, torn = self._groups(trained.get(step + 1), evaluated=False)
@@ -211,11 +211,11 @@ class _TrlRun:
             return [], [str(error)], True
         size = ((self._size_evaluated if evaluated else None) or self._size) or len(rows)
         groups, wrong = [], []
-        for run in _of_one_prompt(rows) if self._prompts_tell else [rows]:
+        for run in _of_one_prompt(rows) if self._groups_by_prompt else [rows]:
             for at in range(0, len(run), size):
                 try:
                     groups.append(self._group(run[at : at + size], evaluated))
-                except NOT_SUCH as error:
+                except MALFORMED as error:
                     wrong.append(
                         f"{file.name}: {len(run[at : at + size])} rows that make no group of TRL's ({type(error).__name__}: {error})"
                     )
@@ -232,18 +232,22 @@ class _TrlRun:
         known = [self._weights[name] * value for name, value in rewards.items() if value is not None and self._weights]
         return Completion(
             text=said if isinstance(said, str) else "",
-            turns=() if isinstance(said, str) else turns_of([_given(message) for message in said or ()]),
+            turns=() if isinstance(said, str) else turns_of([_without_nulls(message) for message in said or ()]),
             reward=math.fsum(known) if known else None,
             advantage=number(row[AFTER]),
             rewards=rewards,
         )
 
 
-def _given(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """Without the fields that Parquet adds to a message because others have them."""
     if isinstance(value, list):
-        return [_given(one) for one in value]
-    return {name: _given(one) for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+        return [_without_nulls(one) for one in value]
+    return (
+        {name: _without_nulls(one) for name, one in value.items() if one is not None}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _text(said: Any) -> str:

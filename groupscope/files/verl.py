@@ -5,7 +5,6 @@ of a group stand in any order and without a name for it, and are put together by
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,13 +22,14 @@ from groupscope.files.format import (
     Unreadable,
     all_lines,
     first_object,
+    known_rewards,
     number,
+    numbered,
 )
 from groupscope.recording import Completion, Group
 
 ROW = {"input", "output", "gts", "score", "step"}  # what each line has
 KNOWN = {*ROW, "uid", "reward", "request_id"}
-STEP_FILE = re.compile(r"(\d+)\.jsonl")
 HYDRA = ".hydra/config.yaml"
 
 
@@ -75,17 +75,11 @@ def _inside(folder: Path, *, folders: bool) -> list[Path]:
 
 
 def _step_files(folder: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    named = ((STEP_FILE.fullmatch(file.name), file) for file in folder.iterdir())
-    return {int(match[1]): file for match, file in named if match}
+    return numbered(folder, r"(\d+)\.jsonl")
 
 
 def _first_row(folder: Path) -> dict[str, Any]:
-    try:
-        files = _step_files(folder)
-    except OSError:
-        return {}
-    row = first_object(files[min(files)]) if files else {}
+    row = next(map(first_object, _step_files(folder).values()), {})
     return row if row.keys() >= ROW else {}
 
 
@@ -108,9 +102,8 @@ class _VerlRun:
         self._extras = [name for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)]
         self._extras = self._extras[: MOST_REWARDS - 1]
         config = _config(path)
-        functions: list[Json] = [{"name": "score", "weight": 1.0}]
-        functions += [{"name": name, "weight": 0.0} for name in self._extras]
-        known = _in_our_terms(config) | {"rewards": {"functions": functions if row else []}}
+        weights = {"score": 1.0, **dict.fromkeys(self._extras, 0.0)} if row else {}
+        known = _in_our_terms(config) | known_rewards(weights)
         self.about = About("verl", f"verl, {path.resolve().name}", config=config, known=known)
 
     def _find(self) -> _Places:

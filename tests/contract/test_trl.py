@@ -18,9 +18,9 @@ from backend.contract.recipes import RECIPES
 from backend.contract.stored import get, put
 from backend.contract.surrogate import SURROGATES
 from backend.contract.trl import SHARED, settings_for
-from backend.contract.trl_reading import from_settings, leaves, left_out
+from backend.contract.trl_conversion import from_settings, leaves, left_out
+from backend.contract.trl_parser import is_trl, read_trl
 from backend.contract.trl_script import trl_script
-from backend.contract.trl_text import is_trl, read_trl
 from backend.contract.yaml_text import Unreadable
 
 DEFAULT: dict[str, Json] = GrpoConfig().model_dump(mode="json")

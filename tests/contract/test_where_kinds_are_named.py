@@ -36,7 +36,7 @@ ABOUT_ONE_KIND = {
 }
 TRANSLATED = {  # from another trainer's words
     "backend/contract/trl.py",
-    "backend/contract/trl_reading.py",
+    "backend/contract/trl_conversion.py",
     "groupscope/samples.py",
 }
 OLD_DATA = {"backend/storage/migrate.py"}  # it upgrades what earlier versions stored

@@ -12,7 +12,7 @@ from serving import Backend
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from backend.contract.trl_text import read_trl
+from backend.contract.trl_parser import read_trl
 from dashboard.charts.comparison import View, comparison_figure
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec

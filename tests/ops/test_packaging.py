@@ -103,7 +103,7 @@ import sys, groupscope
 for name in groupscope.__all__:
     getattr(groupscope, name)
 group = groupscope.Group("1 + 1?", [groupscope.Completion("2", reward=1.0, tokens=groupscope.Tokens([5], [b"2"]))])
-print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "fastapi", "streamlit", "numpy", "sqlalchemy", "uvicorn"}))
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "fastapi", "streamlit", "sqlalchemy", "uvicorn"}))
 try:
     groupscope.start_run("mine", home="nowhere")
 except Exception as error:

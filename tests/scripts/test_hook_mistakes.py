@@ -32,7 +32,7 @@ def test_rewards_that_skyrls_batch_lacks_leave_its_advantages_and_no_other_steps
     recorder = skyrl.Recorder()
     recorder._uids, recorder._rewards = ["of the step before"], [1.0]
     batch = {"advantages": 0.5}  # neither rewards nor metadata
-    assert recorder._noted(lambda data: data["advantages"], batch) == 0.5
+    assert recorder._keep_rewards(lambda data: data["advantages"], batch) == 0.5
     assert (recorder._uids, recorder._rewards) == ([], [])
     assert "the rewards of a step are not recorded" in caplog.text
 
@@ -56,11 +56,11 @@ def test_what_verls_hooks_cannot_read_leaves_the_training_as_it_is(
             return None
 
     trainer = groupscope.verl.recorded(Stage)()
-    trainer._teller.recording = groupscope.start_run("mine", backend=backend.url, home=tmp_path)
-    trainer._teller._groups = object()
+    trainer._recorder.recording = groupscope.start_run("mine", backend=backend.url, home=tmp_path)
+    trainer._recorder._groups = object()
     assert trainer._update_actor(None) is output
     assert trainer._validate() is None
-    trainer._teller.end(None)
+    trainer._recorder.end(None)
     for what in ("groups of a step", "metrics of a step", "metrics of an evaluation"):
         assert f"the {what} are not recorded; the training goes on" in caplog.text
     [run] = backend.client.runs(kind="recorded").items

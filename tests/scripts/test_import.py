@@ -123,7 +123,7 @@ def test_an_import_that_was_killed_goes_on_where_it_was(
 def test_a_step_that_is_larger_than_a_report_comes_in_parts(
     backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupscope.files.importer.PIECE", 3)
+    monkeypatch.setattr("groupscope.files.run_import.PART_CHARACTERS", 3)
     monkeypatch.setattr("groupscope.files.own.PIECE", 2)
     write(file, *(group(3, place) for place in range(20)), metrics(3))
     for _ in range(2):
@@ -194,7 +194,7 @@ def test_a_followed_file_shows_each_step_and_waits_for_a_torn_line(backend: Back
 def test_who_stops_the_record_on_its_page_ends_the_import(
     backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupscope.files.importer.BEAT", 0.05)
+    monkeypatch.setattr("groupscope.files.delivery.BEAT_SECONDS", 0.05)
     said: list[str] = []
     with following(backend.client, file, said):
         wait_until(lambda: steps_of(backend) == 3, "it is there")

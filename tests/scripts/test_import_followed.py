@@ -14,9 +14,10 @@ from importing import FOREIGN, groups_of, imported, imports
 from serving import Backend
 
 from groupscope.files.catalog import find
+from groupscope.files.delivery import Delivery, Labels
 from groupscope.files.format import About, Options, Step
-from groupscope.files.importer import Import, Labels
 from groupscope.files.own import OwnFormat
+from groupscope.files.run_import import RunImport
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 
@@ -24,22 +25,22 @@ from groupscope.tokens import Tokens
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look waits for time to pass."""
-    monkeypatch.setattr("groupscope.files.importer.SETTLED", 0.0)
-    monkeypatch.setattr("groupscope.files.importer.RARELY", 0)
+    monkeypatch.setattr("groupscope.files.run_import.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("groupscope.files.run_import.PAUSE", 0)
 
 
 @contextmanager
-def begun(backend: Backend, path: Path) -> Iterator[Import]:
+def begun(backend: Backend, path: Path) -> Iterator[RunImport]:
     """The import of a path, whose looks the test takes."""
     [(found, format_)] = find(path)
-    run = Import(
-        backend.client, found, format_.open(found, Options()), Labels(), lambda line: None, 10.0, lambda: False
-    )
+    files = format_.open(found, Options())
+    delivery = Delivery(backend.client, found, files.about, Labels(), lambda line: None, 10.0, lambda: False)
+    run = RunImport(found, files, delivery)
     try:
         run.begin()
         yield run
     finally:
-        run.close()
+        delivery.close()
 
 
 def group(step: int, place: int, tokens: Any = None) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def written(path: Path, lines: Sequence[Any]) -> Path:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is too large to be sent at once."""
-    monkeypatch.setattr("groupscope.files.importer.PIECE", 10)
+    monkeypatch.setattr("groupscope.files.run_import.PART_CHARACTERS", 10)
     monkeypatch.setattr("groupscope.files.own.PIECE", 4)
 
 
@@ -65,28 +66,28 @@ def test_a_step_in_pieces_is_sent_once_however_often_it_is_looked_at(backend: Ba
     with begun(backend, path) as run:
         for _ in range(3):
             run.advance(final=False)
-            found = backend.client.run(run.tally.run_id)
+            found = backend.client.run(run.delivery.tally.run_id)
             assert (found.attempt, found.progress.step) == (1, 1)
         with path.open("a") as file:
             file.write(json.dumps(group(0, 12)) + "\n")
         run.advance(final=False)
-        assert backend.client.run(run.tally.run_id).attempt == 2
-        assert sum(sum(one.states.values()) for one in backend.client.steps(run.tally.run_id)) == 13
-        assert run.tally.told() == f"run {run.tally.run_id}: 1 step, 13 groups, 26 completions"
+        assert backend.client.run(run.delivery.tally.run_id).attempt == 2
+        assert sum(sum(one.states.values()) for one in backend.client.steps(run.delivery.tally.run_id)) == 13
+        assert run.delivery.tally.summary() == f"run {run.delivery.tally.run_id}: 1 step, 13 groups, 26 completions"
 
 
 @pytest.mark.usefixtures("in_pieces")
 def test_token_values_that_have_no_room_are_missed_in_the_log_also_if_the_step_ends_later(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupscope.files.importer.SETTLED", 1e9)
+    monkeypatch.setattr("groupscope.files.run_import.SETTLED_SECONDS", 1e9)
     path = written(tmp_path / "run.jsonl", [group(0, place, {"ids": [1, 2]}) for place in range(12)])
     with begun(backend, path) as run:
         run.advance(final=False)
         with path.open("a") as file:
             file.write(json.dumps({"step": 1, "metrics": {"loss": 0.5}}) + "\n")
         run.advance(final=False)
-        said = [line.message for line in backend.client.logs(run.tally.run_id).items]
+        said = [line.message for line in backend.client.logs(run.delivery.tally.run_id).items]
     assert any("step 0 is too large for one report: token values of 2 groups" in line for line in said), said
 
 
@@ -145,7 +146,7 @@ def test_a_step_is_kept_whose_token_values_cannot_be_packed(backend: Backend, mo
     def unpacked(tokens: Any) -> Any:
         raise pyarrow.ArrowInvalid("no such value")
 
-    monkeypatch.setattr("groupscope.files.importer.trace_of", unpacked)
+    monkeypatch.setattr("groupscope.files.pending_step.trace_of", unpacked)
     run, said = imported(backend, FOREIGN / "openenv")
     assert said[-1].splitlines() == [
         f"run {run.id}: 0 steps, 3 groups, 12 completions; 1 line could not be read:",
@@ -161,13 +162,17 @@ def test_an_open_step_with_token_values_is_shown_once_it_stands_still(
     [file] = path.glob("*s.jsonl")
     *first, last = file.read_text().splitlines(keepends=True)
     file.write_text("".join(first))
-    monkeypatch.setattr("groupscope.files.importer.ANYWAY", 0.0)
+    monkeypatch.setattr("groupscope.files.run_import.REREAD_SECONDS", 0.0)
 
     def shown() -> tuple[int, int, int]:
         run.advance(final=False)
-        of = groups_of(backend, run.tally.run_id, 0)
+        of = groups_of(backend, run.delivery.tally.run_id, 0)
         completions = [one for each in of for one in each.completions]
-        return backend.client.run(run.tally.run_id).attempt, len(completions), sum(one.has_trace for one in completions)
+        return (
+            backend.client.run(run.delivery.tally.run_id).attempt,
+            len(completions),
+            sum(one.has_trace for one in completions),
+        )
 
     with begun(backend, path) as run:
         assert shown() == (1, 0, 0)
@@ -202,7 +207,7 @@ def test_files_that_have_not_changed_are_not_read_again(backend: Backend, tmp_pa
         for _ in range(3):
             run.advance(final=False)
         assert looks == [0, 0]
-        assert backend.client.run(run.tally.run_id).progress.step == 2
+        assert backend.client.run(run.delivery.tally.run_id).progress.step == 2
 
 
 def recorded(backend: Backend, run_id: int, *, traces: bool) -> dict[str, Any]:
@@ -254,10 +259,10 @@ def with_half_of_the_newest_step(path: Path, being_written: Path) -> Path:
 def test_what_is_followed_while_it_grows_is_what_one_import_brings(
     backend: Backend, tmp_path: Path, name: str, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupscope.files.importer.OPEN", 0.0)
+    monkeypatch.setattr("groupscope.files.run_import.OPEN_SECONDS", 0.0)
     once, _ = imported(backend, copytree(FOREIGN / name, tmp_path / "once"))
     if pieces:
-        monkeypatch.setattr("groupscope.files.importer.PIECE", 500)
+        monkeypatch.setattr("groupscope.files.run_import.PART_CHARACTERS", 500)
     growing = copytree(FOREIGN / name, tmp_path / "followed")
     with begun(backend, with_half_of_the_newest_step(growing, growing / BEING_WRITTEN[name])) as run:
         for _ in range(3):
@@ -265,10 +270,10 @@ def test_what_is_followed_while_it_grows_is_what_one_import_brings(
         copytree(FOREIGN / name, growing, dirs_exist_ok=True)
         for _ in range(3):
             run.advance(final=False)
-        expected, shown = (backend.client.steps(one) for one in (once.id, run.tally.run_id))
+        expected, shown = (backend.client.steps(one) for one in (once.id, run.delivery.tally.run_id))
         assert [one.step for one in shown] == [one.step for one in expected]
         run.advance(final=True)
-        run.finish()
-    expected, found = (recorded(backend, one, traces=not pieces) for one in (once.id, run.tally.run_id))
+        run.delivery.finish()
+    expected, found = (recorded(backend, one, traces=not pieces) for one in (once.id, run.delivery.tally.run_id))
     assert found["groups"] == expected["groups"]
     assert found["metrics"] == expected["metrics"]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from importing import FOREIGN
 
-from groupscope.files import episodes, verl
+from groupscope.files import prime_rl, verl
 from groupscope.files.catalog import FORMATS
 from groupscope.files.format import Lines, MetricLines, Options, Run, Step, number
 from groupscope.files.grouped import GroupedLines
@@ -51,7 +51,7 @@ def test_a_bad_line_of_our_format_is_said_and_the_next_one_read(line: str, tmp_p
     assert [one.split(":")[0] for one in wrong(iter(steps))] == ["run.jsonl, line 2"]
 
 
-@pytest.mark.parametrize("read", [episodes._metrics_of, verl._metrics_of])
+@pytest.mark.parametrize("read", [prime_rl._metrics_of, verl._metrics_of])
 @pytest.mark.parametrize(
     "line", ["[1]", "null", '"x"', '{"step": Infinity, "data": {}}', f'{{"step": {2**44}, "data": {{}}}}']
 )
@@ -87,7 +87,7 @@ def test_a_file_that_shrinks_between_its_two_readings_is_said(tmp_path: Path) ->
     file.write_text('{"k": 1}\n{"k": 2}\n')
     lines = GroupedLines(file, lambda line: line["k"], called="such line", final=True)
     file.write_text('{"k": 1}\n')
-    assert list(lines.of(2)) == []
+    assert list(lines.read(2, dict)) == []
     assert lines.wrong == ["some.jsonl, line 2: it is not there any more"]
 
 

@@ -13,8 +13,8 @@ from serving import TOKEN, Backend
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import OwnReward, RewardFile, RewardText
+from backend.contract.trl_parser import read_trl
 from backend.contract.trl_script import script_of, trl_script
-from backend.contract.trl_text import read_trl
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,9 @@
 """`groupscope.watch` on a real GRPOTrainer of TRL's: what is recorded is what TRL had, and nothing of it is lost."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from serving import TOKEN, Backend
 from transformers import TrainerCallback
 
 import groupscope
+import groupscope.aside
 import groupscope.trl
 import worker.models
 from backend.contract.client import Client
@@ -216,16 +220,71 @@ def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_
             assert trace.reference_logprob is None
 
 
+@pytest.mark.parametrize(
+    "made", ["Rows.of", "_batch"]
+)  # one is read here, the other in the process beside the training
 def test_what_goes_wrong_with_the_record_ends_no_training(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, made: str
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ValueError("a mistake of the record")
+    def broken(*_: object) -> Any:
+        if made == "Rows.of":
+            raise ValueError("a mistake of the record")
+        return "no batch"
 
-    monkeypatch.setattr("groupscope.trl.Watcher._groups", broken)
+    monkeypatch.setattr(f"groupscope.trl.{made}", broken)
     of, _ = watched()
     assert of.state.global_step == STEPS
     assert "a part of this run is not recorded; the training goes on" in caplog.text
+
+
+def test_a_training_goes_on_without_the_process_that_records_it(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[groupscope.aside.Aside] = []
+    step = groupscope.trl.Watcher.on_step_end
+
+    def killing(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+        step(self, args, state, control, **more)
+        if state.global_step == 2:
+            made.append(self._aside)
+            made[0]._process.kill()
+
+    monkeypatch.setattr(groupscope.trl.Watcher, "on_step_end", killing)
+    of, _ = watched()
+    assert of.state.global_step == STEPS
+    assert "the process that records has ended (status -9)" in caplog.text
+
+
+def test_what_a_killed_training_handed_over_is_recorded(backend: Backend, tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from pathlib import Path
+import groupscope
+from processes import wait_until
+from test_watch_trl import trainer
+from transformers import TrainerCallback
+
+class Killed(TrainerCallback):
+    def on_log(self, args, state, control, **_):
+        if state.global_step == 2:
+            [aside] = [one._aside for one in of.callback_handler.callbacks if hasattr(one, "_aside")]
+            wait_until(lambda: aside._bytes == 0, "all is handed over")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+of = trainer(Path({str(tmp_path)!r}))
+groupscope.watch(of, name="killed", backend={backend.url!r}, home={str(backend.home)!r})
+of.add_callback(Killed())
+of.train()
+"""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"GROUPSCOPE_TOKEN": TOKEN, "PYTHONPATH": path}, check=False
+    )
+    assert ended.returncode == -9
+    runs = backend.client.runs
+    wait_until(lambda: [run.progress.step for run in runs(kind="recorded").items] == [2], "two steps have come")
+    [run] = backend.client.runs(kind="recorded").items
+    assert [len(groups_of(backend.client, run.id, step)) for step in range(2)] == [PROMPTS] * 2
 
 
 def test_what_a_script_does_before_and_after_the_training_is_as_without(backend: Backend, watched: Watched) -> None:
@@ -237,16 +296,13 @@ def test_what_a_script_does_before_and_after_the_training_is_as_without(backend:
 
 
 def test_a_record_that_cannot_begin_ends_no_training(
-    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    backend: Backend, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("groupscope.outbox.os.fsync", full)
+    (backend.home / "recordings").write_text("no folder")
     of, _ = watched()
     assert of.state.global_step == STEPS
     assert not backend.client.runs(kind="recorded").items
-    assert "No space left" in caplog.text
+    assert "File exists" in caplog.text
 
 
 def test_a_training_that_breaks_off_and_begins_again_is_two_runs(

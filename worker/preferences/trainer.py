@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from backend.contract.base import finite
 from backend.contract.pairs import RECORDED, PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.training import Optimizer
 from worker.attempt import Attempt
 from worker.checkpoint import load_tensors
 from worker.errors import RunFailure
-from worker.group_records import finite
 from worker.optimization import Optimization
 from worker.policy.device import peak_memory
 from worker.policy.policy import recomputing

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.contract.base import clean
+from backend.contract.base import clean, finite
 from backend.contract.groups import Group, GroupReport
 from backend.contract.reward import KL_PENALTY, Rewards
 from worker.algorithms.total_reward import total_reward
 from worker.errors import RunFailure
-from worker.group_records import finite
 from worker.group_step import Drawn
 from worker.learner import Update
 from worker.rewards.scoring import Sample, Scores

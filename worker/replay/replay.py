@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from backend.contract.algorithm import Algorithm
+from backend.contract.base import finite
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import TraceTooLarge
@@ -25,7 +26,7 @@ from backend.contract.replay import (
 from backend.contract.token_texts import TokenTexts
 from worker.checkpoint import TrainingState, load_optimizer, load_state
 from worker.credit import assign_credit
-from worker.group_records import finite, group_reports, sampled_reports
+from worker.group_records import group_reports, sampled_reports
 from worker.group_step import Drawn, GroupStep, trained
 from worker.groups import OnProgress, PhaseClock, Scored
 from worker.micro_batches import Batch

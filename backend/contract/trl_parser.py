@@ -11,7 +11,7 @@ from itertools import chain
 from backend.contract.base import Json, storable
 from backend.contract.grpo import GrpoConfig
 from backend.contract.trl import SHARED
-from backend.contract.trl_reading import from_settings, read_back
+from backend.contract.trl_conversion import from_settings, read_back
 from backend.contract.yaml_text import MOST_LETTERS, Unreadable, read
 
 OURS, BESIDE, PARTS = "GROUPSCOPE", "NOT_IN_TRL", "parts"

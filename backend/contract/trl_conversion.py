@@ -1,4 +1,4 @@
-"""TRL's settings read into a configuration of ours, and what each side has nothing like.
+"""TRL's settings converted into a configuration of ours, and what each side has nothing like.
 
 A script that this program wrote has both halves: TRL's settings, and beside them what they cannot say.
 """
@@ -24,7 +24,7 @@ from backend.contract.trl import (
     surrogate_of,
 )
 
-TRLS_WAY: dict[str, Json] = {
+TRL_DEFAULTS: dict[str, Json] = {
     "algorithm.advantage": ADVANTAGES["group"],
     "telemetry.token_traces": "all",
     "telemetry.probe_prompts": 0,
@@ -109,7 +109,7 @@ class _Reading:
         value = self.theirs.get(name)
         if value is None:
             return default
-        return _number(value) if isinstance(default, float) else value
+        return _as_number(value) if isinstance(default, float) else value
 
     def put(self, path: str, value: Json, *of: str) -> None:
         """Unless one of the settings is computed that it is made of."""
@@ -274,7 +274,7 @@ class _Reading:
 
     def lacking(self) -> None:
         for name, value in self.theirs.items():
-            if name in self.used or name.startswith(_QUIET_PREFIXES) or _OFF.get(name) == _number(value):
+            if name in self.used or name.startswith(_QUIET_PREFIXES) or _OFF.get(name) == _as_number(value):
                 continue
             if value is not None and value is not False and value not in ("", [], {}, 0):
                 self.say(f"`{name}` {value!r:.100} has no counterpart here")
@@ -282,7 +282,7 @@ class _Reading:
             self.say(f"`optim` {self.theirs['optim']!r} has no counterpart: the optimizer here is AdamW")
 
 
-def _number(value: Json) -> Json:
+def _as_number(value: Json) -> Json:
     """What YAML or JSON took for a text, as a number again, if it is one."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -316,7 +316,7 @@ def used_here(config: Settings) -> dict[str, Json]:
 
 def _base(used: Settings) -> dict[str, Json]:
     base: Json = GrpoConfig().model_dump(mode="json")
-    for path, value in TRLS_WAY.items():
+    for path, value in TRL_DEFAULTS.items():
         base = put(base, path, value)
     for path in USED:
         base = put(base, path, get(dict(used), path))

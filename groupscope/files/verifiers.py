@@ -6,7 +6,6 @@ adds. A completion here is one trace: its messages from the first that the model
 
 import json
 import math
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,15 @@ from typing import Any
 from backend.contract.base import Json
 from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
-    NOT_SUCH,
+    MALFORMED,
     About,
     Lines,
-    MetricLines,
     Options,
     Run,
     Step,
     Unreadable,
     first_object,
+    known_rewards,
     number,
     required_step,
     with_metrics,
@@ -39,7 +38,6 @@ TRACES = "traces.jsonl"
 CONFIG = "configs/resolved"
 LONGEST_LINE = 2**26  # bytes of the first, by which the files are recognised
 MOST_FIRST = 64  # episodes that say which rewards there are, and how they are weighed
-STEP_FOLDER = re.compile(r"step_(\d+)")
 PER_TOKEN = {
     "sampling_logprob": "logprobs",
     "logprob": "trainer_logprobs",
@@ -61,48 +59,20 @@ class VerifiersFormat:
 
     def recognises(self, path: Path) -> bool:
         """By the first line."""
-        return _is_episode(_first_line(path / TRACES if path.is_dir() else path))
+        return has_episodes(path / TRACES if path.is_dir() else path)
 
     def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
         """Raises Unreadable for another version's traces."""
         return _Evaluation(path / TRACES if path.is_dir() else path)
 
 
-class PrimeRlFormat:
-    """A run's folder, with `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`."""
-
-    name = "prime-rl"
-    made_by = "the output folder of prime-rl"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first episode of its first step."""
-        return any(_is_episode(_first_line(file)) for file in _first_files(path))
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for another version's traces."""
-        return _Training(path)
-
-
-def _first_line(file: Path) -> dict[str, Any]:
-    return first_object(file, LONGEST_LINE) if file.suffix == ".jsonl" else {}
+def has_episodes(file: Path) -> bool:
+    """Whether the first line of a file is an episode."""
+    return file.suffix == ".jsonl" and _is_episode(first_object(file, LONGEST_LINE))
 
 
 def _is_episode(line: Mapping[str, Any]) -> bool:
     return isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
-
-
-def _step_folders(path: Path) -> dict[int, Path]:
-    """By the number in their name."""
-    try:
-        named = [(STEP_FOLDER.fullmatch(folder.name), folder) for folder in (path / "rollouts").iterdir()]
-    except OSError:
-        return {}
-    return {int(match[1]): folder for match, folder in named if match}
-
-
-def _first_files(path: Path) -> list[Path]:
-    folders = _step_folders(path)
-    return sorted(folders[min(folders)].glob(f"*/*/{TRACES}")) if folders else []
 
 
 def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
@@ -119,7 +89,9 @@ def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
     return traces
 
 
-def _about(trainer: str, name: str, traces: Sequence[Mapping[str, Any]], config: Mapping[str, Json]) -> About:
+def about(trainer: str, folder: Path, files: Sequence[Path]) -> About:
+    """A run whose episodes are in these files and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
+    traces = _first_traces(files)
     weights: dict[str, float | None] = {}
     measured: dict[str, float | None] = {}
     models: list[Any] = []
@@ -129,18 +101,14 @@ def _about(trainer: str, name: str, traces: Sequence[Mapping[str, Any]], config:
             measured |= dict.fromkeys(trace.get("metrics") or {}, 0.0)
             if trace["agent"].get("trainable", True):
                 models.append(trace["agent"]["config"].get("model"))
-        except NOT_SUCH:
+        except MALFORMED:
             continue  # its line is said with its step
-    functions: list[Json] = [
-        {"name": name, "weight": weight} for name, weight in with_metrics(weights, measured).items()
-    ]
-    known: dict[str, Json] = {
-        "model": {"source": str(next(filter(None, models), ""))[:300]},
-        "rewards": {"functions": functions},
+    known = known_rewards(with_metrics(weights, measured)) | {
+        "model": {"source": str(next(filter(None, models), ""))[:300]}
     }
     written_by = [one for trace in traces if isinstance(one := trace.get("verifiers"), dict)]
     versions = [one.get("version") for one in written_by] if trainer == "verifiers" else []
-    return About(trainer, name, str(next(filter(None, versions), "")), config, known)
+    return About(trainer, f"{trainer}, {folder.name}", str(next(filter(None, versions), "")), _config(folder), known)
 
 
 def _scored(trace: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -153,12 +121,11 @@ class _Evaluation:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        folder = file.resolve().parent
-        self.about = _about("verifiers", f"verifiers, {folder.name}", _first_traces([file]), _config(folder))
+        self.about = about("verifiers", file.resolve().parent, [file])
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """All of them stay open: a group's next episode may stand in the last line."""
-        episodes = _Episodes(self._file, final=final)
+        episodes = Episodes(self._file, final=final)
         for step in episodes.steps:
             if step >= start:
                 for groups in episodes.groups(step):
@@ -166,48 +133,6 @@ class _Evaluation:
         if episodes.wrong:
             last = max(episodes.steps, default=0)
             yield Step(max(start, last), unreadable=episodes.wrong, open=True)
-
-
-class _Training:
-    """Step k has the episodes that prime-rl calls those of step k + 1, and the evaluation that began before its update."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._metrics = MetricLines(path / "metrics.jsonl", _metrics_of)
-        name = f"prime-rl, {path.resolve().name}"
-        self.about = _about("prime-rl", name, _first_traces(_first_files(path)), _config(path))
-
-    def steps(self, start: int, *, final: bool) -> Iterator[Step]:
-        """A step's training groups are there once prime-rl wrote the batch that it trained on."""
-        self._metrics.catch_up(start, final=final)
-        folders = {max(number - 1, 0): folder for number, folder in _step_folders(self._path).items()}
-        known = sorted({*folders, *self._metrics.steps()})
-        for step in known:
-            if step >= start:
-                yield from self._step(step, folders.get(step), final=final or step < known[-1])
-
-    def _step(self, step: int, folder: Path | None, *, final: bool) -> Iterator[Step]:
-        metrics = self._metrics.of(step)
-        waits = self._metrics.there and not metrics
-        yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
-        for kind in ("train", "eval") if folder is not None else ():
-            chosen, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))
-            waits |= everything.is_file() and not chosen.is_file()
-            arrived = _Episodes(everything, final=final, one_step=True) if final or chosen.is_file() else None
-            episodes = _Episodes(chosen, final=final, one_step=True) if chosen.is_file() else arrived
-            if arrived is None or episodes is None:
-                continue
-            for groups in episodes.groups(0, arrived if episodes is not arrived else None):
-                yield Step(step, groups, open=waits)
-            read = {chosen: episodes, everything: arrived} if episodes is not arrived else {everything: arrived}
-            wrong = [f"{kind}/{file.parent.name}/{one}" for file, of in read.items() for one in of.wrong]
-            yield Step(step, unreadable=wrong, open=waits)
-        yield Step(step, open=waits)
-
-
-def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]]:
-    values = {name: value for name, value in line.items() if name not in ("step", "time")}
-    return max(int(line["step"]) - 1, 0), values
 
 
 def _config(folder: Path) -> dict[str, Json]:
@@ -234,7 +159,7 @@ class _Rollout:
     ok: bool
 
 
-class _Episodes:
+class Episodes:
     """The episodes of a file by their group, and by the step for which they were sampled where they are of several."""
 
     def __init__(self, file: Path, *, final: bool, one_step: bool = False) -> None:
@@ -246,7 +171,7 @@ class _Episodes:
         self.steps = sorted({step for step, _ in self._lines.keys})
         self.wrong = self._lines.wrong
 
-    def groups(self, step: int, failed: "_Episodes | None" = None) -> Iterator[list[Group]]:
+    def groups(self, step: int, failed: "Episodes | None" = None) -> Iterator[list[Group]]:
         """Those of a step, a group at a time: one for each agent that is trained. Of `failed` come those that broke off."""
         for key in [one for one in self._lines.keys if one[0] == step]:
             agents: dict[str | None, list[_Rollout]] = {}
@@ -261,11 +186,7 @@ class _Episodes:
             yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
     def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
-        for at, line in self._lines.of(key):
-            try:
-                yield from list(_rollouts(line))
-            except NOT_SUCH as error:
-                self._lines.say(at, error)
+        return chain.from_iterable(self._lines.read(key, lambda line: list(_rollouts(line))))
 
 
 def _check(line: Any) -> None:
