@@ -1,15 +1,19 @@
 """Explain this step: whether it can be done again exactly, what was explained of it before, and the button."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
-from backend.contract.client import ApiError
+from backend.contract.advantage import ESTIMATORS
+from backend.contract.base import Json
 from backend.contract.records import Run
-from backend.contract.replay import ReplayOutlook
+from backend.contract.replay import Replayed, ReplayOutlook
 from dashboard.format import counted, plain
 from dashboard.leaving import go
-from dashboard.session import client, guard, link, queued
+from dashboard.session import client, guard, link, queued, run_or_none
 from dashboard.status import look
-from dashboard.stored import number_at
+from dashboard.stored import number_at, text_at
+from dashboard.wording import in_words
 
 _LISTED = 200
 
@@ -38,22 +42,59 @@ def draw_explain(run: Run, step: int) -> None:
         if st.button(
             f"Explain step {step}", icon=":material/play_arrow:", type="primary", key=f"explain-{run.id}-{step}"
         ):
-            away = "The backend does not answer; nothing was started. Try again when it is back."
-            replay = queued(lambda: client().replay(run.id, step), away, ":material/cloud_off:")
-            if replay is not None:
-                go("run", id=replay.id)
+            _queue(lambda: client().replay(run.id, step))
+
+
+def draw_more(found: Replayed) -> None:
+    """What else may be asked of the step: a group by completion and token, and the update of another algorithm. Each is a replay."""
+    with guard():
+        original = run_or_none(found.run_id)
+    if original is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="ask-more"):
+        with st.popover("Take a group apart", icon=":material/segment:", type="tertiary"):
+            ranked = sorted(found.groups, key=lambda part: -abs(part.share))
+            group = st.selectbox(
+                "Group", [part.index for part in ranked], format_func=lambda index: f"group {index + 1}"
+            )
+            st.caption("Each completion's part of the update, and each token's share. The step is done again.")
+            if st.button("Take it apart", type="primary", key="take-apart"):
+                _queue(lambda: client().replay(found.run_id, found.step, group=group))
+        with st.popover("Another algorithm", icon=":material/alt_route:", type="tertiary"):
+            _draw_other(original, found)
+
+
+def _draw_other(original: Run, found: Replayed) -> None:
+    """The form: another estimator or β, from the same step. The clip acts on no first pass, so that there is none to change."""
+    kind = text_at(original.config, "algorithm.advantage.kind")
+    kinds = [one for one in ESTIMATORS if one == kind or "gae" not in (one, kind)]
+    estimator = st.selectbox("Estimator", kinds, index=kinds.index(kind) if kind in kinds else 0, format_func=in_words)
+    own_beta = number_at(original.config, "algorithm.kl.beta", 0.0)
+    beta = st.number_input("β of the KL penalty", 0.0, 100.0, own_beta, step=0.01, format="%.4f")
+    st.caption(
+        "Which update it would have made of the same completions and scores, from the same weights, and what that does to the probes."
+    )
+    changed: dict[str, Json] = {} if estimator == kind else {"advantage": {"kind": estimator}}
+    changed |= {} if beta == own_beta else {"kl.beta": beta}
+    if st.button("Compare", type="primary", key="compare-algorithm", disabled=not changed):
+        _queue(lambda: client().replay(found.run_id, found.step, other=changed))
+
+
+def _queue(ask: Callable[[], Run]) -> None:
+    replay = queued(
+        ask, "The backend does not answer; nothing was started. Try again when it is back.", ":material/cloud_off:"
+    )
+    if replay is not None:
+        go("run", id=replay.id)
 
 
 def as_replayed(run: Run) -> Run:
     """A replay as a page of groups reads it: with the configuration of the run whose step it is, if that is still there."""
     if run.kind != "replay":
         return run
-    try:
-        with guard():
-            original = client().run(int(number_at(run.config, "run", 0)))
-    except ApiError:
-        return run
-    return run.model_copy(update={"config": original.config})
+    with guard():
+        original = run_or_none(int(number_at(run.config, "run", 0)))
+    return run if original is None else run.model_copy(update={"config": original.config})
 
 
 @st.cache_data(ttl=10, max_entries=64, show_spinner=False)

@@ -9,16 +9,18 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import TERMINAL, Run
-from backend.contract.replay import MovedToken, Part, Replayed
+from backend.contract.replay import GroupDetail, MovedToken, OtherUpdate, Part, Replayed
 from dashboard.charts.replay import agreement_figure, moved, moves_figure, shares_figure
 from dashboard.components.chart import heading, show
 from dashboard.components.table import Column, draw, pick
 from dashboard.format import MISSING, count, counted, number, percent, signed
 from dashboard.leaving import go
+from dashboard.replay.ask import draw_more
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
-from dashboard.stored import number_at
+from dashboard.stored import number_at, text_at
 from dashboard.text import one_line
+from dashboard.wording import in_words
 
 EXPLANATION = "Explanation"
 _AGAINST = 12  # completions in the table of those that moved against their advantage
@@ -58,6 +60,11 @@ def draw_explanation(run: Run) -> None:
             icon=":material/pause:",
         )
     _draw_summary(found)
+    draw_more(found)
+    if found.detail is not None:
+        _draw_detail(found.detail, trained)
+    if found.other is not None:
+        _draw_other(found, found.other, probes)
     left, right = st.columns([1, 1], gap="large")
     with left:
         st.markdown(heading("What made the update", "shares that add up to 1"), help=_SHARE)
@@ -143,6 +150,76 @@ def _draw_groups(run: Run, found: Replayed, groups: Sequence[Group]) -> None:
     chosen = pick(ranked, columns, key=f"replayed-groups-{run.id}")
     if chosen is not None:
         go("group", id=by_index[chosen.index].id)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A completion of the group that was taken apart, and its tokens' shares."""
+
+    completion: CompletionRecord
+    part: Part
+    tokens: Sequence[float]
+
+
+def _draw_detail(detail: GroupDetail, groups: Sequence[Group]) -> None:
+    """The completions of a group by what they did, with the tokens that did most of it."""
+    group = next(one for one in groups if one.index == detail.group)
+    st.markdown(heading(f"Group {detail.group + 1}, taken apart", "shares of the whole update"))
+    tokens = detail.tokens or [[] for _ in detail.completions]
+    pieces = [_Piece(*one) for one in zip(group.completions, detail.completions, tokens, strict=True)]
+    columns: list[Column[_Piece]] = [
+        Column("completion", lambda one: one.completion.index + 1, 90, kind="number"),
+        Column("advantage", lambda one: signed(one.completion.advantage), 90, kind="figure"),
+        Column("share", lambda one: percent_signed(one.part.share), 80, _SHARE, "figure"),
+        Column("gradient", lambda one: number(one.part.norm), 90, "The norm of its gradient of the loss.", "figure"),
+        Column("cosine", lambda one: signed(one.part.cosine), 80, "Of minus its gradient with the update.", "figure"),
+        Column(
+            "tokens that did most", _most_of, "large", "The five tokens with the largest shares, each with its share."
+        ),
+    ]
+    draw(sorted(pieces, key=lambda one: -abs(one.part.share)), columns, key="replay-detail")
+    if not detail.tokens:
+        st.caption("The group has too many tokens to compute the share of each.")
+
+
+def _most_of(piece: _Piece) -> str:
+    if not any(piece.tokens):
+        return MISSING
+    with guard():
+        texts = client().tokens(piece.completion.id).texts
+    most = sorted(range(len(piece.tokens)), key=lambda place: -abs(piece.tokens[place]))[:5]
+    return "   ".join(f"{one_line(texts[place]) or '␣'} {percent_signed(piece.tokens[place])}" for place in most)
+
+
+def _draw_other(found: Replayed, other: OtherUpdate, probes: Sequence[Group]) -> None:
+    """How another algorithm's update compares with the real one, and what each does to the probes."""
+    kind, beta = text_at(other.algorithm, "advantage.kind"), number_at(other.algorithm, "kl.beta", 0.0)
+    st.markdown(heading("Another algorithm, from the same step", f"{in_words(kind)}, β {number(beta)}"))
+    longer = number(other.update_norm / found.update_norm) if found.update_norm else MISSING
+    st.markdown(
+        f"Its update has a cosine of **{signed(other.cosine)}** with the real one, and **{longer} times** its norm."
+    )
+    rows = [
+        (group, one, moved(one.logprob_sum, one.logprob_sum_after), change)
+        for group, changes in zip(probes, other.probes, strict=False)
+        for one, change in zip(group.completions, changes, strict=False)
+    ]
+    unique = list({(row[0].index, row[1].text): row for row in rows}.values())
+    columns: list[Column[tuple[Group, CompletionRecord, float | None, float]]] = [
+        Column("probe", lambda row: one_line(row[0].prompt or row[0].prompt_text), 200),
+        Column(
+            "really", lambda row: signed(row[2]), 90, "Change of its log-prob by the real update, in nats.", "figure"
+        ),
+        Column(
+            "with the other",
+            lambda row: signed(row[3]),
+            110,
+            "Change of its log-prob by the other update, in nats.",
+            "figure",
+        ),
+        Column("ends with", lambda row: one_line(row[1].text)[-60:], "large"),
+    ]
+    draw(unique, columns, key="replay-other")
 
 
 def percent_signed(share: float) -> str:
