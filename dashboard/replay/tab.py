@@ -1,6 +1,5 @@
 """What a replay found: which groups made the update, how far they agree, and which completions, probes and tokens rose and fell."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -228,13 +227,14 @@ def percent_signed(share: float) -> str:
 
 
 def _moves(groups: Sequence[Group]) -> list[_Moved]:
-    found = []
+    found: dict[tuple[object, ...], _Moved] = {}
     for group in groups:
-        times = Counter(one.text for one in group.completions)
-        for one in {one.text: one for one in reversed(group.completions)}.values():  # the first of equal ones
+        for one in group.completions:
             if (move := moved(one.logprob_sum, one.logprob_sum_after)) is not None:
-                found.append(_Moved(group, one, move, times[one.text]))
-    return found
+                key = group.index, one.text, one.token_count, round(move, 5)  # one text may stand for different tokens
+                times = found[key].times if key in found else 0
+                found[key] = _Moved(group, one, move, times + 1)
+    return list(found.values())
 
 
 def _draw_moves(run: Run, groups: Sequence[Group]) -> None:
