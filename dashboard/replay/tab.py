@@ -223,7 +223,9 @@ def _draw_other(found: Replayed, other: OtherUpdate, probes: Sequence[Group]) ->
 
 def percent_signed(share: float) -> str:
     """+12.0 %, −3.1 %, 0."""
-    return "0" if share == 0 else f"{share * 100:+.1f} %".replace("-", "−")
+    if abs(share) < 0.0005:
+        return "0" if share == 0 else "< 0.1 %"
+    return f"{share * 100:+.1f} %".replace("-", "−")
 
 
 def _moves(groups: Sequence[Group]) -> list[_Moved]:
@@ -272,6 +274,7 @@ def _move_columns() -> list[Column[_Moved]]:
     return [
         Column("group", lambda one: one.group.index + 1, 60, kind="number"),
         Column("completion", lambda one: one.completion.index + 1, 90, kind="number"),
+        Column("times", lambda one: one.times, 60, "How often its group has the same completion.", "number"),
         Column("advantage", lambda one: signed(one.completion.advantage), 90, kind="figure"),
         Column(
             "before",
@@ -290,10 +293,9 @@ def _draw_probes(probes: Sequence[Group]) -> None:
     if not moves:
         return
     st.markdown(heading("What it did to the probes", "completions of held-out prompts, never trained on"))
-    ups = sum(one.move > 0 for one in moves)
-    st.markdown(
-        f"Of {counted(len(moves), 'probe completion')} **{count(ups)} rose**. The policy drew them just before this step."
-    )
+    whole, rose = (sum(one.times for one in some) for some in (moves, [one for one in moves if one.move > 0]))
+    words = "The policy drew them just before this step."
+    st.markdown(f"Of {counted(whole, 'probe completion')} **{count(rose)} rose**. {words}")
     columns = [
         Column[_Moved]("prompt", lambda one: one_line(one.group.prompt or one.group.prompt_text), 200),
         Column[_Moved](
