@@ -3,7 +3,6 @@
 import atexit
 import functools
 import logging
-import math
 import os
 import secrets
 import socket
@@ -20,7 +19,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 
 from backend.contract import conversation
 from backend.contract import protocol as p
-from backend.contract.base import LONGEST, Json
+from backend.contract.base import LONGEST, Json, finite
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
@@ -184,7 +183,7 @@ class Recording:
                 self._say(f"the metric {name[:20]}… is left out: a name has up to {LONGEST_NAME} characters")
                 continue
             try:
-                yield name, _number(value)
+                yield name, finite(value)
             except (TypeError, ValueError) as error:
                 self._say(f"the metric {name} is left out: {error}")
 
@@ -378,10 +377,6 @@ def device_here() -> str:
     return f"CPU, {os.cpu_count()} threads"
 
 
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
 def group_report(
     index: int, group: Group, tokens: Sequence[Tokens | None], weights: Mapping[str, float | None]
 ) -> GroupReport:
@@ -400,8 +395,8 @@ def group_report(
         state="probe" if group.evaluated else _state(completions),
         scored=sum(one.reward is not None or _raws(one) is not None for one in completions),
         truncated=sum(one.finish_reason == "length" for one in completions),
-        reward_mean=_number(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
-        reward_std=_number(group.reward_std),
+        reward_mean=finite(group.reward_mean if group.reward_mean is not None or not known else fmean(known)),
+        reward_std=finite(group.reward_std),
         completions=completions,
     )
 
@@ -436,10 +431,10 @@ def _completion(
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
         finish_reason=one.finish_reason,
         rewards=[
-            RewardScore(name=name, raw=_number(value), weight=weights.get(name)) for name, value in one.rewards.items()
+            RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],
-        reward=_number(one.reward),
-        advantage=_number(one.advantage),
+        reward=finite(one.reward),
+        advantage=finite(one.advantage),
         **({} if tokens is None else tokens.summary()),
     )
 
@@ -450,7 +445,7 @@ def _turn(turn: Turn) -> conversation.Turn:
         length=len(turn.stretch),
         tool=turn.tool,
         trained=turn.is_trained,
-        reward=_number(turn.reward),
+        reward=finite(turn.reward),
         policy_version=turn.policy_version,
         failed=turn.failed,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.contract.base import finite
 from backend.contract.token_texts import Decodes, TokenTexts
 from groupscope.conversation import Turn
 from groupscope.recording import Completion, Group, Recording, start_run
@@ -147,7 +148,7 @@ class Batch:
             turns=said.turns if counted else [replace(turn, trained=False) for turn in said.turns],
             reward=total,
             advantage=self.advantages[place],
-            rewards={name: _number(found[place]) for name, found in self.rewards.items()},
+            rewards={name: found[place] for name, found in self.rewards.items()},
             tokens=tokens,
             finish_reason="stop" if ended else "length",
         )
@@ -202,14 +203,10 @@ class Recorder:
             self._recording.fail(error, seconds=2.0)
 
 
-def _number(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
-
-
 def _totals(rewards: Mapping[str, Sequence[float | None]], weights: Sequence[float]) -> list[float | None]:
     """The weighted sum of each row's rewards, of those that it has; None if it has none."""
     totals: list[float | None] = []
     for each in zip(*rewards.values(), strict=True):
-        known = [weight * value for weight, value in zip(weights, each, strict=True) if _number(value) is not None]
+        known = [weight * value for weight, value in zip(weights, each, strict=True) if finite(value) is not None]
         totals.append(math.fsum(known) if known else None)
     return totals

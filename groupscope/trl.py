@@ -59,7 +59,7 @@ class Watcher(TrainerCallback):
         self._rows: Tensor | None = None  # those that the model is passed now
         self._aside: Aside | None = None  # while a training is recorded
         self._safely = Guard()
-        self._together = Together(trainer)
+        self._exchange = Exchange(trainer)
         self._tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
         self._padding = self._tokenizer.pad_token_id
         self._ends = frozenset([*getattr(trainer, "eos_token_ids", [self._tokenizer.eos_token_id]), self._padding])
@@ -92,7 +92,7 @@ class Watcher(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The run begins, or goes on from a checkpoint."""
-        self._together.decide()
+        self._exchange.decide()
         if state.is_world_process_zero:
             self._safely(self._begin, state)
 
@@ -115,7 +115,7 @@ class Watcher(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated: what is known of the step's groups is whole."""
         batches, self._batches = self._batches, []
-        everywhere = self._together.gathered([rows for _, rows in batches])
+        everywhere = self._exchange.gathered([rows for _, rows in batches])
         if batches:
             known = [
                 (batch, [None if each is None else each[place] for each in everywhere])
@@ -161,7 +161,7 @@ class Watcher(TrainerCallback):
                     self._batches[-1][1].put(name, rows, values)
 
 
-class Together:
+class Exchange:
     """The processes of one training. They exchange what they know only if `watch` was called in all of them, which they settle once."""
 
     _count = count()  # trainers that are watched: all processes run the same script
@@ -169,7 +169,7 @@ class Together:
     def __init__(self, trainer: Any) -> None:
         self._processes: int = trainer.accelerator.num_processes
         self._rank: int = trainer.accelerator.process_index
-        self._name = f"groupscope/{next(Together._count)}"
+        self._name = f"groupscope/{next(Exchange._count)}"
         self._all: bool | None = None  # not settled yet
         if self._processes > 1 and distributed.is_initialized():
             self._store().set(f"{self._name}/{self._rank}", "watches")
@@ -216,7 +216,7 @@ class Together:
 
 
 def _batch(trainer: Any, rows: int) -> Batch:
-    """The groups of the generation that ended just now, of which this process has so many rows."""
+    """The groups of the generation that ended just now. `rows` are those of this process."""
     logs, size = trainer._logs, trainer.num_generations
     whole = rows * trainer.accelerator.num_processes
     prompts, completions = list(logs["prompt"])[-whole:][::size], list(logs["completion"])[-whole:]

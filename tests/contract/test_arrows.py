@@ -70,6 +70,7 @@ def test_the_contract_needs_the_base_install_only() -> None:
         "pydantic",
         "pydantic_settings",
         "httpx",
+        "numpy",
         "pyarrow",
         "yaml",
         "backend",
