@@ -65,7 +65,7 @@ def draw_more(found: Replayed) -> None:
 
 
 def _draw_other(original: Run, found: Replayed) -> None:
-    """The form: another estimator or β, from the same step. The clip acts on no first pass, so that there is none to change."""
+    """The form: another estimator or β, from the same step. The clip acts on no first pass: another range would change nothing."""
     kind = text_at(original.config, "algorithm.advantage.kind")
     kinds = [one for one in ESTIMATORS if one == kind or "gae" not in (one, kind)]
     estimator = st.selectbox("Estimator", kinds, index=kinds.index(kind) if kind in kinds else 0, format_func=in_words)
