@@ -32,6 +32,11 @@ def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> Non
         assert all(one.has_trace for one in now.completions)
         assert all(one.logprob_sum_after is not None for one in now.completions)
     assert {group.state for group in repeated[2:]} == {"probe"}
+    asked = site.client
+    assert not asked.health(replay.id).items
+    assert asked.prompts(replay.id).items
+    assert all(list(asked.export_table(replay.id, table)) for table in ("groups", "metrics"))
+    assert list(asked.export(replay.id))
     assert run.id not in {one.id for one in site.client.runs(kind="replay").items}
     assert replay.id not in {one.id for one in site.client.runs(kind="training").items}
 
