@@ -106,8 +106,8 @@ class GroupDetail(Record):
     """A group, taken apart."""
 
     group: Count
-    completions: list[Part]
-    tokens: list[list[float]] = Field(
+    completions: Annotated[list[Part], Field(max_length=1024)]
+    tokens: Annotated[list[list[float]], Field(max_length=1024)] = Field(
         description="The share of each token of each completion; empty if they are too many."
     )
 
@@ -118,7 +118,9 @@ class OtherUpdate(Record):
     algorithm: dict[str, Json]
     cosine: float | None = Field(description="With the real update; None if one of the two is 0.")
     update_norm: float
-    probes: list[list[float]] = Field(description="By probe and completion: the change of its log-prob, in nats.")
+    probes: Annotated[list[list[float]], Field(max_length=64)] = Field(
+        description="By probe and completion: the change of its log-prob, in nats."
+    )
 
 
 class Replayed(Record):

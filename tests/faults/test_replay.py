@@ -21,6 +21,7 @@ def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> Non
     ended = site.wait_for_end(replay.id)
     assert (ended.status, ended.error) == ("finished", None)
     assert (ended.progress.step, ended.progress.total_steps) == (6, 6)
+    assert site.client.metrics(replay.id, names=["loss"]).series["loss"].step == [3, 4, 5]
     found = site.client.replayed(replay.id)
     assert (found.run_id, found.step, found.from_step) == (run.id, 5, 3)
     assert len(found.groups) == 2
