@@ -38,6 +38,8 @@ def explained(backend: Backend) -> tuple[int, int]:
         recorded.report(client, run_id, claimed.attempt, step, groups)
     recorded.finish(client, run_id, claimed)
     replay = client.replay(run_id, 1)
+    elsewhere = ON_CPU.model_copy(update={"name": "elsewhere", "versions": {"torch": "2.12.0"}})
+    assert client.ask(p.ClaimRequest(worker=elsewhere)).claim is None  # it would round in another way
     claimed = claimed_on_cpu(client, replay.id)
     assert claimed.replayed is not None
     trained = [

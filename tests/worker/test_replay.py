@@ -74,6 +74,12 @@ def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
     [
         pytest.param(3, {}, id="from a checkpoint"),
         pytest.param(None, {}, id="from the beginning", marks=pytest.mark.slow),
+        pytest.param(
+            3,
+            {"optimizer": {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}},
+            id="a gradient that is scaled down, and weight decay",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(3, {"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
         pytest.param(
             3,
