@@ -8,38 +8,48 @@ from torch import Tensor
 
 WHOLE_BYTES = 2**28
 """Vectors that fit into this together are kept whole until all are there; else they are projected."""
-_PROJECTED = 2**16  # numbers at most
-_CHUNK = 2**22
+_PROJECTED = 65_521  # numbers at most; a prime, so that no width of a layer divides it
 
 
 class Agreement:
     """The cosines between vectors that come one after the other.
 
-    Where all of them do not fit, each is projected: every coordinate is added, with a random sign, to one of K numbers (a count sketch;
-    Charikar, Chen and Farach-Colton, 2002). Inner products stay right in the mean; that of two unit vectors has the variance
-    (1 + cos²) / K at most.
+    Where all of them do not fit, each is projected: coordinate i is added, with a random sign, to number i mod K (a count sketch;
+    Charikar, Chen and Farach-Colton, 2002). Inner products stay right in the mean, and that of two unit vectors has at most the
+    variance 2 Σ Aₖ Bₖ, where Aₖ and Bₖ are the squares of their coordinates that meet in number k: about 2 / K.
     """
 
-    def __init__(self, count: int, size: int, device: torch.device, *, whole_bytes: int = WHOLE_BYTES) -> None:
-        """`count` vectors of `size` coordinates."""
+    def __init__(
+        self, count: int, like: Sequence[Tensor], device: torch.device, *, whole_bytes: int = WHOLE_BYTES
+    ) -> None:
+        """`count` vectors that lie in tensors like these."""
+        self._sizes = [one.numel() for one in like]
+        size = sum(self._sizes)
         whole = 4 * count * size <= whole_bytes
-        self.projected = None if whole else max(2, min(_PROJECTED, whole_bytes // (4 * count)))
+        self.projected = None if whole else max(2, min(_PROJECTED, whole_bytes // (8 * count)))
         """K; None where vectors are kept whole."""
         self._kept = torch.zeros(count, self.projected or size, device=device)
+        self._squares = None if whole else torch.zeros_like(self._kept)
         self._norms = [0.0] * count
+        draws = torch.Generator(device).manual_seed(0)
+        drawn = (torch.randint(2, one.shape, generator=draws, device=device, dtype=torch.int8) for one in like)
+        self._signs = [] if whole else [one.mul_(2).sub_(1) for one in drawn]
 
-    @property
-    def error(self) -> float | None:
-        """The standard error of a cosine, at most; None where vectors are kept whole."""
-        return None if self.projected is None else math.sqrt(2 / self.projected)
-
-    def put(self, place: int, vector: Sequence[Tensor], norm: float) -> None:
-        """Keep a vector that lies in several tensors, or what it is projected to."""
+    def put(self, place: int, vector: Sequence[Tensor | None], norm: float) -> None:
+        """Keep a vector, or what it is projected to; a part that is None is 0."""
         self._norms[place] = norm
-        if self.projected is None:
-            torch.cat([part.flatten().float() for part in vector], out=self._kept[place])
-        else:
-            self._project(vector, self._kept[place], self.projected)
+        start = 0
+        for number, (part, size) in enumerate(zip(vector, self._sizes, strict=True)):
+            if part is None:
+                start += size
+                continue
+            if self._squares is None:
+                self._kept[place, start : start + size] = part.flatten()
+            else:
+                flat = part.flatten().float()
+                _fold(flat * self._signs[number].flatten(), self._kept[place], start)
+                _fold(flat.square(), self._squares[place], start)
+            start += size
 
     def cosines(self, places: Sequence[int]) -> list[list[float | None]]:
         """Of each of these vectors with each other; None where one of the two is 0 or was never put."""
@@ -55,13 +65,22 @@ class Agreement:
             for one, row in enumerate(products)
         ]
 
-    @staticmethod
-    def _project(vector: Sequence[Tensor], into_K: Tensor, count: int) -> None:
-        """The same coordinates get the same places and signs every time."""
-        draws = torch.Generator(into_K.device).manual_seed(0)
-        for part in vector:
-            flat = part.flatten()
-            for start in range(0, len(flat), _CHUNK):
-                chunk = flat[start : start + _CHUNK]
-                drawn = torch.randint(2 * count, chunk.shape, generator=draws, device=chunk.device)
-                into_K.index_add_(0, drawn >> 1, chunk.float() * ((drawn & 1) * 2 - 1))
+    def error(self, places: Sequence[int]) -> float | None:
+        """The standard error of a cosine of these, at most; None where vectors are kept whole."""
+        if self._squares is None:
+            return None
+        shares = [self._squares[place] / self._norms[place] ** 2 for place in places if self._norms[place]]
+        if len(shares) < 2:
+            return 0.0
+        stacked = torch.stack(shares)
+        met = (stacked @ stacked.T).fill_diagonal_(0.0)
+        return math.sqrt(2 * float(met.max()))
+
+
+def _fold(flat: Tensor, into_K: Tensor, start: int) -> None:
+    """Add coordinate i to number (start + i) mod K."""
+    count = len(into_K)
+    rows, rest = divmod(len(flat), count)
+    folded = flat[: rows * count].view(rows, count).sum(0) if rows else flat.new_zeros(count)
+    folded[:rest] += flat[rows * count :]
+    into_K += folded.roll(start % count)

@@ -178,7 +178,7 @@ class Replay:
         size, count = rollout.group_size, len(rollout.items_P)
         nothing = learner.nothing_to_learn(drawn.credit)
         parameters = [parameter for _, parameter in self._policy.named_parameters()]
-        agreement = Agreement(count, sum(one.numel() for one in parameters), self._policy.device)
+        agreement = Agreement(count, parameters, self._policy.device)
         effects = [Effect(norm=0.0, cosine=None, size=0.0, share=0.0)] * count
         for p in range(count):
             on_progress(GRADIENTS, p, count)
@@ -187,9 +187,7 @@ class Replay:
                 continue
             learner.gradient(drawn.batch, drawn.credit, drawn.trained_R, rows)
             effects[p] = made.take()
-            agreement.put(
-                p, [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters], effects[p].norm
-            )
+            agreement.put(p, [one.grad for one in parameters], effects[p].norm)
         learner.optimizer.zero_grad(set_to_none=True)
         on_progress(GRADIENTS, count, count)
         parts = [_part(p, one) for p, one in enumerate(effects)]
@@ -207,7 +205,7 @@ class Replay:
             compared=compared,
             agreement=agreement.cosines(compared),
             projected=agreement.projected,
-            projection_error=agreement.error,
+            projection_error=agreement.error(compared),
             tokens=self._moved_tokens(drawn),
         )
 
