@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
+from backend.contract.stored import get
 from worker.checkpoint import Tensors, load_reference, load_tensors
 from worker.credit import Credit, assign_credit
 from worker.evaluation import success
@@ -61,12 +63,26 @@ class GroupStep:
         self.prompts = PromptSampler(items, config.budget.seed, config.sampling.curriculum)
         self._synced = config.algorithm.needs_reference and config.algorithm.kl.reference == "synced"
 
-    def restore(self, checkpoint: Path) -> None:
-        """Put back what a checkpoint has beside the model and the optimizer."""
+    def restore(self, checkpoint: Path, of_trunk: Mapping[str, Json] | None = None) -> None:
+        """Put back what a checkpoint has beside the model and the optimizer.
+
+        A fork's first checkpoint is of another run, with the configuration `of_trunk`, which may have had no such reference, and seen no
+        such prompts.
+        """
         if self._synced:
-            load_reference(checkpoint, self._policy)
-        if self._config.sampling.curriculum is not None:
+            if (checkpoint / "reference.safetensors").is_file():
+                load_reference(checkpoint, self._policy)
+            else:
+                self._policy.copy_reference()
+        if self._config.sampling.curriculum is not None and self._knows_prompts(of_trunk):
             self.prompts.restore(load_tensors(checkpoint, "prompts"))
+
+    def _knows_prompts(self, of_trunk: Mapping[str, Json] | None) -> bool:
+        """Whether a checkpoint of that configuration says what was seen of this run's prompts."""
+        if of_trunk is None:
+            return True
+        before, now = dict(of_trunk), self._config.model_dump(mode="json")
+        return get(before, "task") == now["task"] and get(before, "sampling.curriculum") is not None
 
     def more(self) -> Mapping[str, Tensors | None]:
         """What a checkpoint keeps beside the model and the optimizer, by the names of the files."""

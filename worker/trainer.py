@@ -41,7 +41,7 @@ class Trainer:
         # The step's, not the trainer's: a cycle would keep the run's memory when the run has ended.
         self._attempt = Attempt(place, channels, policy, self._step.learner.optimizer, config.budget, self._step.more)
         if place.resume is not None:
-            self._step.restore(place.resume)
+            self._step.restore(place.resume, place.of_trunk)
         self._clock, self._worked = PhaseClock(), channels.worked
         self._last_report_seconds = 0.0
 

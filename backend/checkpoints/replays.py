@@ -31,8 +31,16 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
         return config
     if step >= row["step"] or not _has_groups(tx, run_id, step):
         return f"run {run_id} has no step {step} with groups"
-    saved = [one for one in checkpoints.live(tx, run_id) if one["step"] <= step]
+    trunk = history.segments(tx, run_id)[:-1]
+    own = trunk[-1].last + 1 if trunk else 0
+    if step < own:
+        of = next(part.run_id for part in trunk if part.first <= step <= part.last)
+        return f"the step is of run {of}, from which this one was forked; it can be done again there"
+    # of a fork the one that it began from, too, which lies in the run that it was forked from
+    saved = [one for one in checkpoints.reachable(tx, run_id) if own <= one["step"] <= step]
     start = saved[-1]["step"] if saved else 0
+    if trunk and not saved:
+        return f"the checkpoint from which the run was forked, after {own} steps, is gone"
     if step - start > MOST_REPEATED:
         begins = (
             f"its nearest checkpoint before it is that after {start:,} steps"
@@ -52,7 +60,9 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
         return other
     source = config.model.source
     return ReplayConfig(
-        model=config.model.model_copy(update={"source": f"run:{run_id}@{start}"}) if start else config.model,
+        model=config.model.model_copy(update={"source": f"run:{saved[-1]['run_id']}@{start}"})
+        if start
+        else config.model,
         origin=source if start and checkpoint_of(source) else None,
         run=run_id,
         step=step,

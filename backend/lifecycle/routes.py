@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from backend.checkpoints import replays
 from backend.contract import records as r
-from backend.contract.queries import RetryQuery, RunQuery
+from backend.contract.queries import DeleteQuery, RetryQuery, RunQuery
 from backend.contract.replay import ReplayCreate, ReplayOutlook
 from backend.errors import Invalid
 from backend.field_errors import FieldError
@@ -81,24 +81,38 @@ def update_run(services: ServicesDep, run_id: RowId, body: r.RunUpdate) -> r.Run
 
 @router.delete("/{run_id}", status_code=204)
 @with_reserve
-def delete_run(services: ServicesDep, run_id: RowId) -> Response:
-    """Delete a run that is not running, with all its records; it is gone at once, and they are in a while."""
+def delete_run(services: ServicesDep, run_id: RowId, query: Annotated[DeleteQuery, Query()]) -> Response:
+    """Delete a run that is not running, with all its records; it is gone at once, and they are in a while.
+
+    With `keep_trunk` the records stay, out of sight, as long as a fork needs them; without it a run that has forks stays.
+    """
     with services.changing(run_id) as tx:
-        deletion.mark(tx, run_id)
+        deletion.mark(tx, run_id, keep_trunk=query.keep_trunk)
     return Response(status_code=204)
 
 
 @router.post("/{run_id}/clone", status_code=201)
 def clone_run(services: ServicesDep, run_id: RowId, body: r.RunClone) -> r.Run:
     """Queue a copy with some fields changed."""
+    return _copy(services, run_id, body, " (copy)")
+
+
+@router.post("/{run_id}/fork", status_code=201)
+def fork_run(services: ServicesDep, run_id: RowId, body: r.RunFork) -> r.Run:
+    """Queue a run that goes on from a checkpoint of this one, with some fields changed; the steps before it are shared."""
+    return _copy(services, run_id, body, f" from step {body.step}", body.step)
+
+
+def _copy(services: Services, run_id: int, body: r.RunClone, suffix: str, fork_at: int | None = None) -> r.Run:
     with services.database.read() as tx:
         original = store.row_of(tx, run_id)
     copy = r.RunCreate(
-        name=body.name or creation.copy_name(original["name"]),
+        name=body.name or creation.copy_name(original["name"], suffix),
         config=overridden(original["config"], body.overrides),
         tags=original["tags"],
         priority=original["priority"],
         parent_id=run_id,
+        fork_at=fork_at,
     )
     return _create(services, copy, None)
 

@@ -22,6 +22,7 @@ from backend.runs import reward_texts
 from backend.runs import store as runs
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
+from backend.storage import history
 from backend.storage.tables import attempt, run
 
 CONSIDERED = 20
@@ -111,13 +112,19 @@ def take(
 
 
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:
-    saved = [checkpoints.reference(one) for one in checkpoints.newest_in(tx, row["id"], store)]
+    trunk = history.segments(tx, row["id"])[:-1]
+    rows = checkpoints.newest_in(tx, row["id"], store)
+    if trunk:
+        fork = checkpoints.at(tx, trunk[-1].run_id, trunk[-1].last + 1)
+        rows += [fork] if fork is not None and fork["store"] == store else []
+    saved = [checkpoints.reference(one) for one in rows]
     source = _named(tx, row["config"]["model"]["source"])
-    replayed = commit = None
+    trunk_id, replayed, commit = trunk[-1].run_id if trunk else None, None, None
     if row["kind"] == "replay":
         original = runs.row_of(tx, row["config"]["run"])
         replayed, commit = ReplayedRun(config=original["config"]), original["model_commit"]
         if row["config"]["checkpoint"]:  # the run goes on from there, and the model that it began with is another
+            trunk_id = source.run_id if source is not None and source.run_id != original["id"] else None
             saved, source = [source] if source else [], _named(tx, row["config"]["origin"] or "")
     return p.Claim(
         run_id=row["id"],
@@ -134,6 +141,10 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         kept=retention.kept(tx, row["id"], row["config"], store),
         replayed=replayed,
         scored_by=reward_texts.binding(tx, row["id"]),
+        forked_at=trunk[-1].last + 1 if trunk else None,
+        trunk_config=None
+        if trunk_id is None
+        else tx.execute(select(run.c.config).where(run.c.id == trunk_id)).scalar_one(),
     )
 
 

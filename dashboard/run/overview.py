@@ -15,6 +15,7 @@ from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
 from dashboard.format import count, counted, plain
 from dashboard.health import draw_health_line
+from dashboard.run.checkpoints import draw_fork_menu
 from dashboard.run.first_step import draw_first_step
 from dashboard.run.ranks import draw_slow_line
 from dashboard.session import client, guard
@@ -116,6 +117,8 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             thinned = run.progress.step > POINTS
             means = "A point is the mean of several steps, the faint band their range. " if thinned else ""
             st.caption(f":material/zoom_in: {means}Drag across a chart to zoom in{click}.")
+        if run.kind == "grpo":
+            draw_fork_menu(run)
     return weight, more
 
 

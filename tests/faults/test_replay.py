@@ -70,3 +70,17 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
         site.client.create_run(other.model_dump(mode="json"))
     [waits] = [one.text for one in site.client.preflight(other.model_dump(mode="json")).messages if one.waits]
     assert waits.startswith("no connected worker computes as the run did (CPU, 99 threads; ")
+
+
+def test_a_step_of_a_fork_is_explained_from_the_checkpoint_of_the_run_from_which_it_was_forked(site: Site) -> None:
+    site.backend()
+    site.worker()
+    parent = site.client.create_run(tiny_run(6, every=3))
+    assert site.wait_for_end(parent.id).status == "finished"
+    fork = site.client.fork_run(parent.id, 3, {"algorithm.kl.beta": 0.5, "budget.checkpoint_every": 0})
+    assert site.wait_for_end(fork.id).status == "finished"
+    replay = site.client.replay(fork.id, 4)
+    ended = site.wait_for_end(replay.id)
+    assert (ended.status, ended.error) == ("finished", None)
+    assert site.client.replayed(replay.id).from_step == 3
+    assert refusal(site, fork.id, 1).startswith(f"the step is of run {parent.id}, from which this one was forked")

@@ -1,7 +1,7 @@
 """A replay: the steps of a run from a checkpoint on, done again exactly, and the last of them taken apart."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from backend.contract.algorithm import Algorithm
-from backend.contract.base import finite
+from backend.contract.base import Json, finite
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import TraceTooLarge
@@ -55,6 +55,9 @@ class Replayable:
     items: Items
     checkpoint: Path | None  # None: the run's beginning
     record: Callable[[int], StepRecord]
+    of_trunk: Mapping[str, Json] | None = (
+        None  # the configuration of the run whose checkpoint it is, if this is a fork of that
+    )
 
 
 class Replay:
@@ -70,7 +73,7 @@ class Replay:
         if run.checkpoint is not None:
             self.state = load_state(run.checkpoint)
             load_optimizer(run.checkpoint, run.policy, self._step.learner.optimizer)
-            self._step.restore(run.checkpoint)
+            self._step.restore(run.checkpoint, run.of_trunk)
         self.from_step, self._cursor = self.state.step, self.state.cursor
 
     def repeat(self, step: int, on_progress: OnProgress = quiet) -> StepContent:
