@@ -29,13 +29,13 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
     config = _config_of(row)
     if isinstance(config, str):
         return config
-    if step >= row["step"] or not _has_groups(tx, run_id, step):
-        return f"run {run_id} has no step {step} with groups"
     trunk = history.segments(tx, run_id)[:-1]
     own = trunk[-1].last + 1 if trunk else 0
     if step < own:
         of = next(part.run_id for part in trunk if part.first <= step <= part.last)
         return f"the step is of run {of}, from which this one was forked; it can be done again there"
+    if step >= row["step"] or not _has_groups(tx, run_id, step):
+        return f"run {run_id} has no step {step} with groups"
     # of a fork the one that it began from, too, which lies in the run that it was forked from
     saved = [one for one in checkpoints.reachable(tx, run_id) if own <= one["step"] <= step]
     start = saved[-1]["step"] if saved else 0
