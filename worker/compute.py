@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from backend.contract.compute import Compute
-from backend.contract.config import TrainingConfig
+from backend.contract.config import RUN_CONFIG, LookConfig, TrainingConfig
 from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
 from backend.contract.home import CannotStart, make_private
@@ -26,6 +26,7 @@ from backend.contract.protocol import (
     WorkerInfo,
 )
 from backend.contract.records import Progress, Rank
+from backend.contract.replay import ReplayConfig
 from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
 from worker.errors import RunFailure
@@ -41,6 +42,8 @@ from worker.ranks.launch import Line, Part, run_ranks
 from worker.ranks.nodes import Announced, parts_of
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.status import Status
+from worker.replay.replay import Replayable
+from worker.replay.run import read_step, run_replay
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
@@ -78,12 +81,14 @@ def place_of(worker: Worker, claim: Claim) -> Place:
 def compute(
     worker: Computing,
     claim: Claim,
-    config: TrainingConfig | SampleConfig,
+    config: TrainingConfig | LookConfig,
     place: Place,
     channels: Channels,
     ranks: Ranks = ALONE,
 ) -> Ending:
-    """Sample, or train from where the attempt stands."""
+    """Sample, replay, or train from where the attempt stands."""
+    if isinstance(config, ReplayConfig):
+        return _replay(worker, claim, config, place, channels)
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
     if isinstance(config, GrpoConfig):
@@ -112,7 +117,7 @@ def _sample(worker: Computing, claim: Claim, config: SampleConfig, channels: Cha
 def compute_in_ranks(
     worker: Worker,
     claim: Claim,
-    config: TrainingConfig | SampleConfig,
+    config: TrainingConfig | LookConfig,
     asked: Compute,
     place: Place,
     channels: Channels,
@@ -178,6 +183,8 @@ def compute_in_ranks(
                 "status": hear,
                 "upload_content": cache(worker.client.upload_content),  # each process asks for the same
                 "earlier_groups": partial(earlier_groups, worker.client),
+                "step_groups": worker.client.step_groups,
+                "step_metrics": worker.client.step_metrics,
             },
         )
     return ending
@@ -199,6 +206,16 @@ class _ByLine:
         groups: list[Group] = self._line.ask("earlier_groups", run_id)
         return groups
 
+    def step_groups(self, run_id: int, step: int) -> list[Group]:
+        """See `Reads`."""
+        groups: list[Group] = self._line.ask("step_groups", run_id, step)
+        return groups
+
+    def step_metrics(self, run_id: int, step: int) -> dict[str, float | None]:
+        """See `Reads`."""
+        metrics: dict[str, float | None] = self._line.ask("step_metrics", run_id, step)
+        return metrics
+
 
 def compute_in_rank(
     ranks: Ranks,
@@ -207,7 +224,7 @@ def compute_in_rank(
     settings: Settings,
     info: WorkerInfo,
     claim: Claim,
-    config: TrainingConfig | SampleConfig,
+    config: TrainingConfig | LookConfig,
     place: Place,
 ) -> Ending:
     """What each process of a run does: the same, but the first one alone reports."""
@@ -233,7 +250,7 @@ def compute_in_rank(
     judges = {name: one.shared_by(ranks.count) for name, one in settings.judges.items()}
     settings = settings.model_copy(update={"judges": judges})
     with of_run(claim), status:
-        fetching = channels.fetching(config.steps if isinstance(config, SampleConfig) else config.budget.steps)
+        fetching = channels.fetching(config.steps if isinstance(config, LookConfig) else config.budget.steps)
         worker = Computing(settings, info, _ByLine(line), device, fetching)
         _have_here(claim, place, fetching)
         return compute(worker, claim, config, place, channels, ranks)
@@ -275,6 +292,41 @@ def _train_groups(
                 "others. Give all nodes the same files, and retry the run.",
             )
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
+
+
+def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place, channels: Channels) -> Ending:
+    if config.checkpoint and place.resume is None:
+        text = f"A replay begins from checkpoint {config.checkpoint} of run {config.run}, which is damaged or gone: {'; '.join(place.remarks)}"
+        raise RunFailure("checkpoint_unreadable", text)
+    run = None if claim.replayed is None else RUN_CONFIG.validate_python(claim.replayed.config)
+    if not isinstance(run, GrpoConfig):
+        raise RunFailure(
+            "records_gone", f"The backend did not send the configuration of run {config.run}, which is replayed."
+        )
+    channels.load("task", config.steps)
+    items = load_items(run.task, fetch_upload=worker.client.upload_content)
+    channels.load("model", config.steps)
+    policy = _load(
+        worker, pinned(_source(worker, claim, run), place.model_commit), _compared(run, config), place.resume
+    )
+    replayable = Replayable(
+        run_id=config.run,
+        config=run,
+        policy=policy,
+        engine=load_engine(run.sampling.engine, policy, worker.settings),
+        items=items,
+        checkpoint=place.resume,
+        of_trunk=place.of_trunk,
+        record=partial(read_step, worker.client, config.run),
+    )
+    return run_replay(config, replayable, place, channels)
+
+
+def _compared(run: GrpoConfig, config: ReplayConfig) -> GrpoConfig:
+    """The run as it is loaded: with the reference that another algorithm would compare with, if the run's own has none."""
+    if config.other is None or run.algorithm.needs_reference:
+        return run
+    return run.model_copy(update={"algorithm": config.other})
 
 
 def _source(worker: Computing, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:

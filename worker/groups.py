@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,9 @@ from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.credit import live_in
 from worker.policy.policy import Policy
+from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.waiting import WAITING
-from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.rewards.scoring import Sample, Scores
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Engine, OnGroup, Request, Rollout, quiet
 from worker.tasks.items import Item
@@ -98,13 +100,39 @@ class Scored:
         return Scored(rollout, Scores(components, np.concatenate([self.scores.total, other.scores.total])))
 
 
+class OpenScoring(Protocol):
+    """A scoring that is under way; see `worker.rewards.scoring.Scoring`."""
+
+    def add(self, first: int, samples: Sequence[Sample], /) -> None:
+        """Score a group, whose places among all begin at `first`."""
+
+    def check(self) -> None:
+        """Raises what went wrong so far."""
+
+    def finish(self, on_progress: Callable[[int], None], /) -> Scores:
+        """The scores of all, once all are added."""
+
+
+class Scorer(Protocol):
+    """What scores completions: a run's rewards, or its records."""
+
+    def begin(self, count: int, *, step_size: int = 0) -> AbstractContextManager[OpenScoring]:
+        """The scoring of `count` samples, which come group by group."""
+
+    def require_scored(self, scores: Scores, whole: int, /) -> None:
+        """Raises if more completions of a step stayed unscored than the run allows."""
+
+    def take_metrics(self, ranks: Ranks = ALONE, /) -> dict[str, float]:
+        """What scoring cost since the last call."""
+
+
 @dataclass(frozen=True)
 class GroupSampler:
     """Draws groups from the policy, as its weights are at the call, and scores each one while others are still drawn."""
 
     policy: Policy
     engine: Engine
-    scorer: RewardScorer | None = None  # None: every completion stays unscored
+    scorer: Scorer | None = None  # None: every completion stays unscored
 
     def sample_and_score(
         self,

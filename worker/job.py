@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.compute import Compute
-from backend.contract.config import RUN_CONFIG
+from backend.contract.config import RUN_CONFIG, LookConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import (
     Accepted,
@@ -21,7 +21,6 @@ from backend.contract.protocol import (
     Finish,
 )
 from backend.contract.records import Progress, RunError
-from backend.contract.sample import SampleConfig
 from backend.contract.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send, spool_file
 from worker.compute import compute, compute_in_ranks, place_of
 from worker.errors import Interrupted, RunFailure
@@ -227,7 +226,7 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
         between_steps=between_steps,
         shutting_down=worker.shutting_down,
     )
-    steps = config.steps if isinstance(config, SampleConfig) else config.budget.steps
+    steps = config.steps if isinstance(config, LookConfig) else config.budget.steps
     worker = replace(worker, show_fetch=channels.fetching(steps))
     place = place_of(worker, claim)
     asked = config.compute if isinstance(config, GrpoConfig) else Compute()

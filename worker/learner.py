@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -113,7 +114,7 @@ class Learner:
             )
         )
 
-    def _nothing_to_learn(self, credit: Credit) -> set[int]:
+    def nothing_to_learn(self, credit: Credit) -> set[int]:
         """The rows of dead groups, where passing them through the model could change no gradient.
 
         Their tokens stay in the denominators of the loss.
@@ -181,13 +182,8 @@ class Learner:
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
-        weights_R_T = token_weights(
-            (batch.tokens.mask & trained_R[:, None].bool()).float(),
-            aggregation=self._algorithm.aggregation,
-            max_new_tokens=self._config.sampling.max_new_tokens,
-            group_size=batch.rollout.group_size,
-        )
-        left_out = self._nothing_to_learn(credit)
+        weights_R_T = self._weights(batch, trained_R)
+        left_out = self.nothing_to_learn(credit)
         if left_out:
             batch = replace(self.split(batch.rollout, left_out), tokens=batch.tokens)
         passes, faults = [], []
@@ -199,12 +195,53 @@ class Learner:
             passes.append(measured | done.metrics())
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
-            self._optimization.once_more(lambda: self._measure_after(batch))
+            self.measure(batch, "logprob_after")
         self._share(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
         fault = next(filter(None, faults), "")
         self._optimization.count(step, fault=fault, loss=metrics["loss"])
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
+
+    def _weights(self, batch: Batch, trained_R: Tensor) -> Tensor:
+        weights_R_T: Tensor = token_weights(
+            (batch.tokens.mask & trained_R[:, None].bool()).float(),
+            aggregation=self._algorithm.aggregation,
+            max_new_tokens=self._config.sampling.max_new_tokens,
+            group_size=batch.rollout.group_size,
+        )
+        return weights_R_T
+
+    def gradient(self, batch: Batch, credit: Credit, trained_R: Tensor, rows: Collection[int]) -> float:
+        """Put the gradient of these rows' part of the loss into the parameters, as the first update on the batch has it; the part.
+
+        The parts of all rows add up to the loss, and so do their gradients (before they are scaled down to `max_grad_norm`).
+        """
+        begin = partial(_Pass, self._part(batch, rows), credit, self._weights(batch, trained_R), None)
+        return self._optimization.once_more(partial(self._pass_through, begin, quiet)).loss
+
+    def token_losses(self, batch: Batch, credit: Credit, trained_R: Tensor, row: int) -> Tensor:
+        """The parts of the loss of a completion's tokens, (t,), with gradient; they add up to the completion's part."""
+        part = self._part(batch, [row])
+        [micro] = part.micro_batches
+        this_pass = _Pass(part, credit, self._weights(batch, trained_R), None)
+        terms = self._terms(micro, this_pass)[1]
+        losses_T: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T)[micro.mask_R_T]
+        return losses_T
+
+    def under(self, config: GrpoConfig) -> "Learner":
+        """The same learner with the algorithm of another configuration, which shares policy and optimizer. It has no critic of its own."""
+        other = copy(self)
+        other._config, other._algorithm = config, config.algorithm
+        return other
+
+    def _part(self, batch: Batch, rows: Collection[int]) -> Batch:
+        """These rows of the batch alone, with what is known of the reference."""
+        others = set(range(batch.rollout.rows)) - set(rows)
+        part = replace(self.split(batch.rollout, others), tokens=batch.tokens)
+        if (reference_R_T := batch.tokens.get("reference_logprob")) is not None:
+            for micro in part.micro_batches:
+                micro.reference_R_T = micro.of(reference_R_T.nan_to_num(nan=0.0))
+        return part
 
     def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
         """Forward and backward over the whole rollout, from the beginning each time that it is called."""
@@ -228,6 +265,15 @@ class Learner:
 
     def _loss(self, micro: MicroBatch, this_pass: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
+        values, terms = self._terms(micro, this_pass)
+        loss: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T).sum()
+        if isinstance(self._algorithm.surrogate, Dpo):
+            loss = loss + self._pair_losses(self._algorithm.surrogate, micro, values, this_pass)
+        self._measure(micro, values, terms, this_pass)
+        return loss
+
+    def _terms(self, micro: MicroBatch, this_pass: _Pass) -> tuple[TokenValues, TokenTerms]:
+        """The values of this micro-batch's tokens, and what each of them adds to the loss before it is weighed."""
         algorithm, credit = self._algorithm, this_pass.credit
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if micro.old_logprob_R_T is None:  # the first pass: the old policy is this one, and the ratio exactly 1
@@ -247,11 +293,7 @@ class Learner:
             # An unscored completion has none, and weighs 0: only a number times 0 is 0.
             returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.nan_to_num(nan=0.0)),
         )
-        loss: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T).sum()
-        if isinstance(algorithm.surrogate, Dpo):
-            loss = loss + self._pair_losses(algorithm.surrogate, micro, values, this_pass)
-        self._measure(micro, values, terms, this_pass)
-        return loss
+        return values, terms
 
     def _pair_losses(self, dpo: Dpo, micro: MicroBatch, values: TokenValues, this_pass: _Pass) -> Tensor:
         """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""
@@ -318,8 +360,12 @@ class Learner:
         if credit.returns_R_T is not None:
             tokens.put("returns", micro.rows, micro.on_host(credit.returns_R_T))
 
+    def measure(self, batch: Batch, name: str) -> None:
+        """Put the log-probs of the batch's completions under the weights as they are into its tokens, by this name."""
+        self._optimization.once_more(lambda: self._measure_logprobs(batch, name))
+
     @torch.no_grad()
-    def _measure_after(self, batch: Batch) -> None:
+    def _measure_logprobs(self, batch: Batch, name: str) -> None:
         for micro, _ in with_progress(batch, self._policy.idle):
             values = self._policy.logprobs(micro.batch, temperature=self._temperature)
-            batch.tokens.put("logprob_after", micro.rows, values.logprob_R_T)
+            batch.tokens.put(name, micro.rows, values.logprob_R_T)

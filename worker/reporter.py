@@ -15,6 +15,7 @@ from backend.contract.groups import GroupReport
 from backend.contract.pairs import PairReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
 from backend.contract.records import Progress, Requested, RewardText
+from backend.contract.replay import Replayed
 from backend.contract.report_parts import in_parts
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
@@ -106,6 +107,7 @@ class StepContent:
     groups: list[GroupReport] = field(default_factory=list)
     pairs: list[PairReport] = field(default_factory=list)
     trace: TraceFile | None = None
+    replayed: Replayed | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -253,6 +255,7 @@ class Reporter:
                 "groups": content.groups,
                 "pairs": content.pairs,
                 "trace": content.trace,
+                "replayed": content.replayed,
                 "logs": [self._line("warning", message) for message in content.warnings],
             }
 

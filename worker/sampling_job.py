@@ -18,7 +18,7 @@ from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
 from worker.errors import RunFailure
 from worker.group_records import known_mean, sampled_reports
-from worker.groups import GroupSampler, Scored
+from worker.groups import GroupSampler, Scored, Scorer
 from worker.policy.policy import Policy
 from worker.reporter import Channels
 from worker.rewards.answers import number
@@ -121,7 +121,7 @@ def _show(show: Callable[[Progress], None], part: Progress, phase: str, done: in
 
 
 def _reported(
-    config: SampleConfig, scored: Scored, scorer: RewardScorer | None
+    config: SampleConfig, scored: Scored, scorer: Scorer | None
 ) -> tuple[list[GroupReport], dict[str, float | None]]:
     if scorer is None:
         return sampled_reports(scored), {}

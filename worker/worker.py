@@ -35,6 +35,12 @@ class Reads(Protocol):
     def all_groups(self, run_id: int, /) -> list[Group]:
         """Every group of a run, with its completions."""
 
+    def step_groups(self, run_id: int, step: int, /) -> list[Group]:
+        """Every live group of a step, with its completions."""
+
+    def step_metrics(self, run_id: int, step: int, /) -> dict[str, float | None]:
+        """The metrics of a step by name."""
+
 
 @dataclass(frozen=True)
 class Computing:

@@ -14,6 +14,7 @@ from backend import events
 from backend.checkpoints import store
 from backend.contract import protocol as p
 from backend.contract.base import Json
+from backend.contract.config import LOOKS
 from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
 from backend.contract.stored import get
@@ -96,8 +97,9 @@ def _best(tx: Connection, run_id: int) -> Best | None:
 
 
 def _named(tx: Connection, run_id: int) -> set[int]:
-    """The steps that other runs start from, go on from or are rewarded by, whatever their state; a sample that is over needs none."""
-    over = (run.c.kind == "sample") & run.c.status.in_(TERMINAL)
+    """The steps that other runs start from, go on from or are rewarded by, whatever their state; a sample or a replay that is over needs
+    none."""
+    over = run.c.kind.in_(LOOKS) & run.c.status.in_(TERMINAL)
     naming = tx.execute(select(run.c.id).where(PRESENT, run.c.id != run_id, ~over, loads_from(run_id))).scalars().all()
     sources = [
         source

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import islice
 from pathlib import PurePosixPath
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -13,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
-from backend.runs.needs import sources_in
+from backend.runs.needs import ORIGIN, sources_in
 from backend.storage import history
 from backend.storage.tables import attempt, checkpoint, run
 
@@ -97,10 +96,10 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
     """
     found: str | None = None
     errors: list[FieldError] = []
-    for place, (field, source) in enumerate(sources_in(config)):
+    for field, source in sources_in(config):
         if (named := checkpoint_of(source)) is None:
             continue
-        row = _fitting(tx, *named, scores=place > 0)  # the first source is the model's, all others are reward models
+        row = _fitting(tx, *named, scores=field not in ("model.source", ORIGIN))
         if isinstance(row, str):
             errors.append(FieldError(field, row))
             continue
@@ -119,7 +118,9 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
 def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p.CheckpointRef]:
     """What a worker needs to open the reward models, by their source; one that is gone is left out."""
     references = {}
-    for _, source in islice(sources_in(config), 1, None):  # the first is the model's
+    for field, source in sources_in(config):
+        if field in ("model.source", ORIGIN):
+            continue
         named = checkpoint_of(source)
         row = live_at(tx, *named) if named else None
         if row is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -32,6 +33,7 @@ from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
 from backend.contract.properties import PaidFor
+from backend.contract.replay import ReplayCreate, Replayed, ReplayOutlook
 from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
 
@@ -209,6 +211,8 @@ class Client:
     """A group with its completions."""
     tokens = _one("completions/{}/tokens", TokenTrace)
     """The token trace of a completion; ApiError `not_found` if none was kept."""
+    replayed = _one("runs/{}/replayed", Replayed)
+    """What a replay found of its step; ApiError `not_found` before it has."""
     preview_upload = _one("uploads/{}", r.UploadPreview)
     """The first rows of an upload."""
 
@@ -296,6 +300,33 @@ class Client:
     def download_checkpoint(self, run_id: int, step: int) -> Iterator[bytes]:
         """A zip of the model directory that `from_pretrained` opens, in chunks, if the backend can reach the store."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip")
+
+    def replay_outlook(self, run_id: int, step: int) -> ReplayOutlook:
+        """Whether a step can be done again exactly: the replay's configuration, or why it cannot."""
+        return self._to.get(ReplayOutlook, f"/api/v1/runs/{run_id}/steps/{step}/replay")
+
+    def replay(
+        self, run_id: int, step: int, *, group: int | None = None, other: Mapping[str, Json] = MappingProxyType({})
+    ) -> r.Run:
+        """Queue a replay of a step, which also takes apart a group, or computes the update of another algorithm."""
+        asked = ReplayCreate(step=step, group=group, other=dict(other))
+        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/replays", asked)
+
+    def step_groups(self, run_id: int, step: int) -> list[Group]:
+        """Every live group of a step, with its completions."""
+        groups: list[Group] = []
+        cursor: str | None = None
+        while True:
+            page = self.groups(run_id, step=step, limit=200, cursor=cursor)
+            groups += [self.group(one.id) for one in page.items if not one.superseded]
+            cursor = page.next_cursor
+            if cursor is None:
+                return groups
+
+    def step_metrics(self, run_id: int, step: int) -> dict[str, float | None]:
+        """The metrics of a step by name."""
+        series = self.metrics(run_id, from_step=step, to_step=step).series
+        return {name: one.value[-1] for name, one in series.items() if one.value}
 
     def export(self, run_id: int) -> Iterator[bytes]:
         """The whole run as JSON lines, in chunks as they arrive."""

@@ -8,25 +8,32 @@ from pydantic import Field, TypeAdapter
 from backend.contract.base import Frozen
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig
+from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 
-Kind = Literal["grpo", "reward_model", "dpo", "sample"]
+Kind = Literal["grpo", "reward_model", "dpo", "sample", "replay"]
+LOOKS = frozenset({"sample", "replay"})
+"""The kinds that train nothing: they look at what others trained."""
 RECORDED = "recorded"
 """The kind of a run that another program trains (`recorded.py`): no form makes one, and no worker takes it."""
 TrainingConfig = GrpoConfig | RewardModelConfig | DpoConfig
-RunConfig = Annotated[TrainingConfig | SampleConfig, Field(discriminator="kind")]
+LookConfig = SampleConfig | ReplayConfig
+RunConfig = Annotated[TrainingConfig | LookConfig, Field(discriminator="kind")]
 MODELS: Mapping[Kind, type[Frozen]] = {
     "grpo": GrpoConfig,
     "reward_model": RewardModelConfig,
     "dpo": DpoConfig,
     "sample": SampleConfig,
+    "replay": ReplayConfig,
 }
-RUN_CONFIG: TypeAdapter[TrainingConfig | SampleConfig] = TypeAdapter(RunConfig)
+RUN_CONFIG: TypeAdapter[TrainingConfig | LookConfig] = TypeAdapter(RunConfig)
 
 
-def data_of(config: TrainingConfig | SampleConfig) -> tuple[str, Dataset | DatasetPairs] | None:
+def data_of(config: TrainingConfig | LookConfig) -> tuple[str, Dataset | DatasetPairs] | None:
     """The person's own rows that a run reads, and the path at which they are described."""
+    if isinstance(config, ReplayConfig):
+        return None
     if isinstance(config, GrpoConfig | SampleConfig):
         return ("task", config.task) if isinstance(config.task, Dataset) else None
     if isinstance(config.pairs, DatasetPairs):

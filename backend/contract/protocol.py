@@ -23,7 +23,9 @@ from backend.contract.records import (
     RewardFile,
     RewardText,
     RunError,
+    Versions,
 )
+from backend.contract.replay import Replayed, ReplayedRun
 
 PROTOCOL = 2  # 1 had no secrets
 ASK_AGAIN_SECONDS = 0.5
@@ -32,7 +34,6 @@ ENDING_HEADER = "Groupscope-Ending"
 """`true` on what only the end of the attempt waits behind: a backend whose disk is full stores it with its reserve."""
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
-Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
 MOST_METRICS = 1000  # of a report
 REPORT_BYTES = 64 * 2**20  # the largest body of a message; a report that would be larger is sent in parts
 Outcome = Literal["finished", "stopped", "paused", "released"]
@@ -43,7 +44,6 @@ class WorkerInfo(Offers):
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]  # unique while it lives
     store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
-    versions: Versions = {}
 
 
 class ClaimRequest(Record):
@@ -105,6 +105,7 @@ class Claim(Record):
     kept: list[str] | None = (
         None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
     )
+    replayed: ReplayedRun | None = None  # of a replay: `resume` is then a checkpoint of that run
     forked_at: int | None = (
         None  # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
     )
@@ -190,6 +191,7 @@ class Report(Record):
     part: bool = False  # the step's own report, with its other groups, is still to come
     late: bool = False  # metrics alone, of a step that a recorded run has reported; those that it has stay as they are
     trace: TraceFile | None = None
+    replayed: Replayed | None = None  # of the step that a replay explains, with its groups
     logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 

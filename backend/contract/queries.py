@@ -92,8 +92,8 @@ class RetryQuery(Frozen):
 
 
 class RunQuery(PageQuery):
-    """Runs, newest first. `recipe` and `model` (its source) are the configuration's; `training` is every kind but samples, and
-    without `kind` samples are in the list too."""
+    """Runs, newest first. `recipe` and `model` (its source) are the configuration's; `training` is every kind but samples and replays, and
+    without `kind` those are in the list too."""
 
     status: Status | None = None
     kind: Kind | Literal["training", "recorded"] | None = None

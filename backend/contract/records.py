@@ -6,7 +6,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
-from backend.contract.config import RECORDED, RunConfig
+from backend.contract.config import LOOKS, RECORDED, RunConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.reward import Argument, Unit
 from backend.contract.task import Column, Dataset, Name
@@ -40,6 +40,7 @@ BETWEEN_STEPS = {
     "evaluation": "evaluating",
     "probes": "sampling the probes",
     "pairs": "sampling the pairs",
+    "gradients": "comparing the gradients",
     "checkpoint": "saving",
     "fetch": "fetching a checkpoint",
     "bucket": "waiting for the bucket",
@@ -157,7 +158,7 @@ class Run(Record):
     @property
     def from_form(self) -> bool:
         """Whether the form can make one like it."""
-        return not self.recorded and self.kind != "sample"
+        return not self.recorded and self.kind not in LOOKS
 
 
 class RunCreate(Frozen):
@@ -417,10 +418,14 @@ class OfferedModel(Record):
     problem: Annotated[CleanText, cut(500)] | None = None
 
 
+Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
+
+
 class Offers(Record):
     """What a worker says it has."""
 
     device: ShortText
+    versions: Versions = {}  # of the libraries that a result depends on
     memory_bytes: Count | None = None
     judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
@@ -451,7 +456,6 @@ class Worker(Offers):
 
     name: str
     store: str = ""  # where it keeps checkpoints
-    versions: dict[str, str] = {}
     run_id: int | None = None
     run_name: str | None = None
     processes_used: Count = 0  # by that run

@@ -9,12 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection, Table, select
 
+from backend.checkpoints import replays
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
 from backend.contract.base import Json, to_json
-from backend.contract.config import RUN_CONFIG, RunConfig
+from backend.contract.config import RUN_CONFIG, LookConfig, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
+from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError, field_errors
@@ -36,13 +38,15 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     config = body.config
     stored = config.model_dump(mode="json")
     require_short(stored)
+    if isinstance(config, ReplayConfig):
+        replays.require_current(tx, config)
     source = checkpoint_of(config.model.source)
     new = body.model_dump(include={"notes", "priority", "parent_id"}) | {
         "name": body.name or default_name(config),
         "kind": config.kind,
         "config": stored,
         "needs": needs_of(stored).written(),
-        "total_steps": config.steps if isinstance(config, SampleConfig) else config.budget.steps,
+        "total_steps": config.steps if isinstance(config, LookConfig) else config.budget.steps,
         "tags": list(dict.fromkeys(body.tags)),
         "source_run_id": source[0] if source else None,
         "upload_id": upload_of(config),
@@ -93,6 +97,8 @@ def under_key(tx: Connection, table: Table, key: str | None, body: BaseModel) ->
 
 def default_name(config: RunConfig) -> str:
     """What a run without a name is called."""
+    if isinstance(config, ReplayConfig):
+        return f"step {config.step} of run {config.run}"
     model = config.model.source.rsplit("/", 1)[-1].removeprefix("builtin:")
     what = config.task.kind if isinstance(config, GrpoConfig) else config.kind.replace("_", " ")
     recipe = f"{config.recipe}, " if isinstance(config, GrpoConfig) and config.recipe else ""

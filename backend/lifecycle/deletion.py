@@ -44,8 +44,10 @@ def mark(tx: Connection, run_id: int, *, keep_trunk: bool = False) -> None:
     waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
     other = tx.execute(select(func.min(run.c.id)).where(waiting, loads_from(run_id))).scalar_one_or_none()
     if other is not None:
-        what = "starts from" if store.row_of(tx, other)["source_run_id"] == run_id else "is rewarded by"
-        raise Conflict(f"Run {other} {what} a checkpoint of run {run_id}; stop or finish that one first.")
+        row = store.row_of(tx, other)
+        what = "starts from" if row["source_run_id"] == run_id else "is rewarded by"
+        what = f"{what} a checkpoint" if row["kind"] != "replay" else "replays a step"
+        raise Conflict(f"Run {other} {what} of run {run_id}; stop or finish that one first.")
     forks = store.forks_of(tx, run_id)
     if forks and not keep_trunk:
         which = f"Run {forks[0]} was" if len(forks) == 1 else f"Runs {', '.join(map(str, forks))} were"

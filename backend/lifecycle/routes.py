@@ -4,12 +4,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from backend.checkpoints import replays
 from backend.contract import records as r
 from backend.contract.queries import DeleteQuery, RetryQuery, RunQuery
+from backend.contract.replay import ReplayCreate, ReplayOutlook
+from backend.errors import Invalid
+from backend.field_errors import FieldError
 from backend.lifecycle import commands, creation, deletion
 from backend.lifecycle.creation import overridden
 from backend.runs import reward_texts, store
-from backend.services import IdempotencyKey, RowId, Services, ServicesDep, with_reserve
+from backend.services import IdempotencyKey, RowId, Services, ServicesDep, StepNumber, with_reserve
 from backend.uploads import columns as uploads
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
@@ -111,6 +115,26 @@ def _copy(services: Services, run_id: int, body: r.RunClone, suffix: str, fork_a
         fork_at=fork_at,
     )
     return _create(services, copy, None)
+
+
+@router.get("/{run_id}/steps/{step}/replay")
+def get_replay_outlook(services: ServicesDep, run_id: RowId, step: StepNumber) -> ReplayOutlook:
+    """Whether the step can be done again exactly; if it cannot, why."""
+    with services.database.read() as tx:
+        found = replays.configured(tx, run_id, ReplayCreate(step=step))
+    return ReplayOutlook(refusal=found) if isinstance(found, str) else ReplayOutlook(config=found)
+
+
+@router.post("/{run_id}/replays", status_code=201)
+def create_replay(
+    services: ServicesDep, run_id: RowId, body: ReplayCreate, idempotency_key: IdempotencyKey = None
+) -> r.Run:
+    """Queue a replay of one of the run's steps; refused if it could not be exact."""
+    with services.database.read() as tx:
+        found = replays.configured(tx, run_id, body)
+    if isinstance(found, str):
+        raise Invalid(FieldError("step", f"cannot be done again exactly: {found}"))
+    return _create(services, r.RunCreate(config=found, parent_id=run_id), idempotency_key)
 
 
 def _command(verb: str, services: Services, run_id: int) -> r.Run:

@@ -16,13 +16,12 @@ from backend import workers
 from backend.checkpoints import files
 from backend.checkpoints import store as checkpoints
 from backend.contract import stored
-from backend.contract.config import RUN_CONFIG, RunConfig, data_of
+from backend.contract.config import LOOKS, RUN_CONFIG, LookConfig, RunConfig, data_of
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.records import PHASES, Upload
-from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
 from backend.preflight.duration import evaluations
@@ -48,7 +47,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     data, read = _upload(tx, config), data_of(config)
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     alive = [one for one in workers.recent(tx, now, silence) if one.alive]
-    earlier = [] if isinstance(config, SampleConfig) else _newest_runs(tx)
+    earlier = [] if isinstance(config, LookConfig) else _newest_runs(tx)
     of_model = [row for row in earlier if row["config"].get("model") == config.model.model_dump(mode="json")]
     similar = [row for row in of_model if _asked(row["config"]) == _asked(config.model_dump(mode="json"))]
     times = _step_times(tx, config, similar)
@@ -117,7 +116,7 @@ def _source_items(home: Path, config: RunConfig, upload: Upload | None) -> dict[
 
 def _newest_runs(tx: Connection) -> Sequence[RowMapping]:
     """Training runs that a worker took; their configurations are compared here, since databases compare JSON differently."""
-    query = select(run).where(runs.PRESENT, run.c.kind != "sample", run.c.attempt > 0)
+    query = select(run).where(runs.PRESENT, run.c.kind.not_in(LOOKS), run.c.attempt > 0)
     return tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings().all()
 
 

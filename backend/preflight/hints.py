@@ -15,6 +15,7 @@ from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPai
 from backend.contract.preflight import Message, dead_share_at_rate
 from backend.contract.recipes import RECIPES
 from backend.contract.records import MOST_MODELS
+from backend.contract.replay import ReplayConfig
 from backend.contract.reward import file_of
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
@@ -56,7 +57,7 @@ def model_source(config: RunConfig, facts: Facts) -> Hints:
         yield _hint("warning", "model.source", text)
 
 
-def context(config: RunConfig, facts: Facts) -> Hints:
+def context(config: TrainingConfig | SampleConfig, facts: Facts) -> Hints:
     """More new tokens than the model can hold."""
     if isinstance(config, SampleConfig):
         field, new_tokens = "decoding.max_new_tokens", config.decoding.max_new_tokens
@@ -310,6 +311,13 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
         yield _waits(_hint("info", None, "the nodes of a worker are not all there: the run waits until they are"))
     if not facts.workers or able:
         return
+    if not any(map(needs.computes_as, facts.workers)):
+        versions = ", ".join(f"{name} {version}" for name, version in needs.versions.items())
+        text = (
+            f"no connected worker computes as the run did ({needs.device}; {versions}): the replay waits until one does"
+        )
+        yield _waits(_hint("warning", None, text))
+        return
     judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}
     functions = needs.functions.keys() - {name for one in facts.workers for name in one.functions}
     missing = [(needs.judges[name], f"judge {name}", "its operator sets GROUPSCOPE_JUDGES") for name in sorted(judges)]
@@ -421,6 +429,8 @@ SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (
 
 def hints(config: RunConfig, facts: Facts) -> list[Message]:
     """What the rules say; a warning, or a fix, that the unchanged recipe gets too is only noted, since it is so on purpose."""
+    if isinstance(config, ReplayConfig):
+        return [message for rule in (workers, offers) for message in rule(config, facts)]
     if isinstance(config, SampleConfig):
         return [message for rule in SAMPLE_RULES for message in rule(config, facts)]
     if not isinstance(config, GrpoConfig):

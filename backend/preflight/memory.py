@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.contract.base import Json
-from backend.contract.config import RunConfig, TrainingConfig
+from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
 from backend.contract.model_shape import ModelShape
@@ -62,7 +62,7 @@ def prompt_tokens(task: Prompted | None) -> int:
     return PROMPT_TOKENS + len(system or "") // LETTERS
 
 
-def memory_estimate(config: RunConfig, facts: Facts) -> MemoryEstimate | None:
+def memory_estimate(config: TrainingConfig | SampleConfig, facts: Facts) -> MemoryEstimate | None:
     """What the run needs on the roomiest worker; None for a model whose shape is not known here."""
     shape, worker = facts.shape_of(config.model.source), facts.roomiest
     if shape is None:
@@ -80,7 +80,7 @@ def memory_estimate(config: RunConfig, facts: Facts) -> MemoryEstimate | None:
     )
 
 
-def needed(config: RunConfig, shape: ModelShape, worker: Offers | None) -> dict[str, int]:
+def needed(config: TrainingConfig | SampleConfig, shape: ModelShape, worker: Offers | None) -> dict[str, int]:
     """Bytes by part of a run on a model of this shape; without a worker, on a CPU."""
     on_gpu = worker is not None and not worker.on_cpu
     # On a GPU `auto` counts as half precision: workers do not report whether theirs supports it.
@@ -130,7 +130,7 @@ def largest(parts: Mapping[str, float]) -> str:
     return max(parts, key=lambda part: parts[part])
 
 
-def _remedy(part: str, config: RunConfig) -> str:
+def _remedy(part: str, config: TrainingConfig | SampleConfig) -> str:
     """What lowers a part of the memory, as far as this configuration has not done it yet."""
     match part:
         case "weights" | "copies":

@@ -9,12 +9,12 @@ from sqlalchemy import Connection, func, select
 from backend import workers
 from backend.catalog import CARDS, TINY_ARITHMETIC
 from backend.checkpoints import store as checkpoints
-from backend.contract.config import RunConfig
+from backend.contract.config import LOOKS, LookConfig, RunConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.model_choice import ModelChoice, Models, Place, StartingSettings
 from backend.contract.preflight import Preflight
 from backend.contract.records import OfferedModel, Worker
-from backend.contract.sample import SampleConfig
+from backend.contract.replay import ReplayConfig
 from backend.preflight.facts import Facts, roomiest
 from backend.preflight.gather import origin_of
 from backend.preflight.memory import needed
@@ -92,7 +92,7 @@ def _checkpoints(tx: Connection, alive: Sequence[Worker]) -> Iterator[Candidate]
     """The newest checkpoint of each of the newest runs that trained a policy."""
     kept = (
         select(run.c.id, run.c.name)
-        .where(PRESENT, run.c.kind.not_in(("reward_model", "sample")))
+        .where(PRESENT, run.c.kind.not_in({"reward_model", *LOOKS}))
         .where(select(func.count()).where(checkpoint.c.run_id == run.c.id).scalar_subquery() > 0)
         .order_by(run.c.id.desc())
         .limit(RUNS)
@@ -130,7 +130,7 @@ def _choice(one: Candidate, config: RunConfig | None, facts: Facts) -> ModelChoi
     sizes = {model.source: model.parameters for worker in facts.workers for model in worker.models}
     needs: int | None = None
     fitting: list[bool] = []
-    if shape is not None and config is not None and one.usable:
+    if shape is not None and config is not None and not isinstance(config, ReplayConfig) and one.usable:
         needs = sum(needed(config, shape, roomiest(one.workers)).values())
         rooms = [(worker, worker.memory_bytes) for worker in one.workers if worker.memory_bytes is not None]
         fitting = [sum(needed(config, shape, worker).values()) <= room for worker, room in rooms]
@@ -158,6 +158,6 @@ def _why_unknown(origin: str, *, known: bool) -> str:
 
 def _starting(one: Candidate, config: RunConfig | None, facts: Facts) -> list[StartingSettings]:
     shape = facts.shape_of(one.origin)
-    if shape is None or config is None or isinstance(config, SampleConfig) or not one.usable:
+    if shape is None or config is None or isinstance(config, LookConfig) or not one.usable:
         return []
     return starting_settings(config, shape, roomiest(one.workers))

@@ -11,6 +11,7 @@ from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import SampledPairs
 from backend.contract.preflight import DeadForecast, Message, Preflight, dead_share_at_rate
+from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
@@ -37,8 +38,10 @@ def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:
 
 def preflight(config: RunConfig, facts: Facts) -> Preflight:
     """What a valid configuration would do."""
-    memory = memory_estimate(config, facts)
     messages = [*facts.refused, *hints(config, facts)]
+    if isinstance(config, ReplayConfig):  # it needs what its run needed, and somewhat more
+        return Preflight(ok=not any(message.level == "error" for message in messages), messages=messages)
+    memory = memory_estimate(config, facts)
     if not isinstance(config, SampleConfig):
         messages += memory_hints(memory, config, facts.given)
     answer = Preflight(ok=not any(message.level == "error" for message in messages), messages=messages, memory=memory)

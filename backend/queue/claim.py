@@ -15,9 +15,11 @@ from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.contract.records import STARTING
+from backend.contract.replay import ReplayedRun
 from backend.errors import Conflict
 from backend.queue import lease
 from backend.runs import reward_texts
+from backend.runs import store as runs
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
 from backend.storage import history
@@ -116,8 +118,14 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         fork = checkpoints.at(tx, trunk[-1].run_id, trunk[-1].last + 1)
         rows += [fork] if fork is not None and fork["store"] == store else []
     saved = [checkpoints.reference(one) for one in rows]
-    start = checkpoint_of(row["config"]["model"]["source"])
-    source = checkpoints.live_at(tx, *start) if start else None
+    source = _named(tx, row["config"]["model"]["source"])
+    trunk_id, replayed, commit = trunk[-1].run_id if trunk else None, None, None
+    if row["kind"] == "replay":
+        original = runs.row_of(tx, row["config"]["run"])
+        replayed, commit = ReplayedRun(config=original["config"]), original["model_commit"]
+        if row["config"]["checkpoint"]:  # the run goes on from there, and the model that it began with is another
+            trunk_id = source.run_id if source is not None and source.run_id != original["id"] else None
+            saved, source = [source] if source else [], _named(tx, row["config"]["origin"] or "")
     return p.Claim(
         run_id=row["id"],
         name=row["name"],
@@ -127,13 +135,21 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         lease_seconds=ttl,
         resume=saved[0] if saved else None,
         earlier=saved[1:],
-        source_checkpoint=checkpoints.reference(source) if source else None,
+        source_checkpoint=source,
         reward_checkpoints=checkpoints.reward_references(tx, row["config"]),
-        model_commit=row["model_commit"],
+        model_commit=row["model_commit"] or commit,
         kept=retention.kept(tx, row["id"], row["config"], store),
+        replayed=replayed,
         scored_by=reward_texts.binding(tx, row["id"]),
         forked_at=trunk[-1].last + 1 if trunk else None,
-        trunk_config=tx.execute(select(run.c.config).where(run.c.id == trunk[-1].run_id)).scalar_one()
-        if trunk
-        else None,
+        trunk_config=None
+        if trunk_id is None
+        else tx.execute(select(run.c.config).where(run.c.id == trunk_id)).scalar_one(),
     )
+
+
+def _named(tx: Connection, source: str) -> p.CheckpointRef | None:
+    """The checkpoint that a source names, if it names one that is there."""
+    named = checkpoint_of(source)
+    row = checkpoints.live_at(tx, *named) if named else None
+    return checkpoints.reference(row) if row is not None else None

@@ -19,7 +19,7 @@ from backend.queue import lease
 from backend.runs import store as runs
 from backend.storage import history
 from backend.storage.tables import report, run
-from backend.telemetry import groups, metrics, pairs, summary, traces
+from backend.telemetry import groups, metrics, pairs, replayed, summary, traces
 
 RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
@@ -126,6 +126,7 @@ def _store_step(
     values: dict[str, Any] = summary.extended(tx, row, step, measured)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
     pairs.store(tx, run_id, sent.attempt, step, sent.pairs)
+    replayed.store(tx, run_id, sent)
     if sent.trained_step is not None:
         if row["kind"] == RECORDED:  # it need not say how long it is to be
             values["total_steps"] = max(row["total_steps"], step + 1)

@@ -1,5 +1,6 @@
 """What a configuration needs of the worker that takes it and of other runs, whatever its kind; kept beside the configuration."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ from backend.contract.records import Offers
 from backend.contract.stored import rewards_in, text_at
 from backend.storage.tables import run
 
+ORIGIN = "origin"
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -24,6 +27,8 @@ class Needs:
     engine: str
     runs: Sequence[int]
     processes: int = 1
+    device: str = ""  # with `versions`, those that a replay must compute with; "": any
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, kept: str) -> Self:
@@ -41,7 +46,12 @@ class Needs:
             and self.functions.keys() <= worker.functions
             and self.engine in worker.engines
             and self.processes <= worker.processes
+            and self.computes_as(worker)
         )
+
+    def computes_as(self, worker: Offers) -> bool:
+        """Whether the worker rounds as the run did that is replayed; nothing else asks for that."""
+        return not self.device or (self.device, dict(self.versions)) == (worker.device, worker.versions)
 
 
 def needs_of(config: Mapping[str, Json]) -> Needs:
@@ -49,12 +59,17 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
     compute: Any = config.get("compute") or {}
+    loaded = {found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}
+    replayed: Any = config.get("run")
+    versions: Any = config.get("versions") or {}
     return Needs(
         judges={text_at(one, "endpoint"): f"{field}.endpoint" for field, one in named if "endpoint" in one},
         functions={text_at(one, "function"): f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
         processes=compute.get("processes", 1),
-        runs=sorted({found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}),
+        runs=sorted(loaded | ({replayed} if replayed else set())),
+        device=text_at(config, "device"),
+        versions=versions,
     )
 
 
@@ -65,9 +80,11 @@ def loads_from(run_id: int) -> ColumnElement[bool]:
 
 
 def sources_in(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """The field and the source of the model, and then of each reward model."""
+    """The field and the source of the model, of what a replayed run began with, and then of each reward model."""
     model: Any = config["model"]
     yield "model.source", model["source"]
+    if origin := text_at(config, ORIGIN):
+        yield ORIGIN, origin
     for field, function in rewards_in(config):
         if function["kind"] == "reward_model":
             yield f"{field}.source", text_at(function, "source")

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from backend import events
 from backend.contract import records as r
-from backend.contract.config import RECORDED
+from backend.contract.config import LOOKS, RECORDED
 from backend.contract.queries import RunQuery
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
@@ -143,7 +143,7 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
     tags = func.json_each(run.c.tags).table_valued("value", name="tag")
     filters: list[tuple[str | int | None, ColumnElement[bool]]] = [  # one that is None lets every row through
         (query.status, run.c.status == query.status),
-        (query.kind, run.c.kind != "sample" if query.kind == "training" else run.c.kind == query.kind),
+        (query.kind, run.c.kind.not_in(LOOKS) if query.kind == "training" else run.c.kind == query.kind),
         (query.recipe, run.c.config["recipe"].as_string() == query.recipe),
         (query.model, run.c.config["model"]["source"].as_string() == query.model),
         (query.tag, select(1).select_from(tags).where(tags.c.value == query.tag).exists()),

@@ -266,6 +266,16 @@ pair = Table(
     of_attempt(),
 )
 
+replayed = Table(
+    "replayed",
+    metadata,
+    # what a replay found of its step: backend.contract.replay.Replayed
+    run_id_column(key=True),
+    attempt_column(key=True),
+    Column("found", JSON, nullable=False),
+    of_attempt(),
+)
+
 # each order has all that a list filters by, so that it finds its page without a row of the table
 COMPLETION_ORDERS = {
     "step": ("run_id", "step", "id", "attempt", "state", "finish_reason", "token_count", "reward", "advantage"),

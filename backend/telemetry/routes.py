@@ -26,9 +26,10 @@ from backend.contract.inspection import (
     StepScores,
 )
 from backend.contract.pairs import PairRecord
+from backend.contract.replay import Replayed
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, StepNumber
-from backend.telemetry import groups, inspection, lineage, metrics, pairs, traces
+from backend.telemetry import groups, inspection, lineage, metrics, pairs, replayed, traces
 
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
@@ -80,6 +81,13 @@ def step_scores(
     """Every number of a step's groups."""
     with _reading(services, run_id) as tx:
         return inspection.step_scores(tx, run_id, step, query)
+
+
+@router.get("/runs/{run_id}/replayed")
+def get_replayed(services: ServicesDep, run_id: RowId) -> Replayed:
+    """What a replay found of its step."""
+    with _reading(services, run_id) as tx:
+        return replayed.read(tx, run_id)
 
 
 @router.get("/runs/{run_id}/distribution")

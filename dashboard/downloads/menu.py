@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from backend.contract.config import LOOKS
 from backend.contract.records import Run
 from dashboard.downloads.routes import What, address
 
@@ -24,7 +25,7 @@ _FILES: tuple[tuple[What, str, str, str], ...] = (
 
 def draw_downloads(run: Run) -> None:
     """Draw links to the files, each of which is made when somebody asks for it."""
-    with_groups = run.by_groups or run.kind == "sample"
+    with_groups = run.by_groups or run.kind in LOOKS
     made_here = run.by_groups and not run.recorded
     with st.popover("Downloads", icon=":material/download:"):
         asked: dict[str, str] = {}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from backend.contract.base import Json
 from backend.contract.client import Client
+from backend.contract.config import LOOKS
 from backend.contract.groups import Group, GroupSummary
 from backend.contract.health import Hint
 from backend.contract.home import load
@@ -76,13 +77,13 @@ def gather(client: Client, run_id: int, choices: Iterable[str] = CHOICES) -> Con
     """Fetch the run, with its bookmarked groups, with examples, with both, or without groups."""
     run = client.run(run_id)
     wanted: dict[int, dict[str, None]] = {}  # group -> why, each reason once
-    if run.by_groups or run.kind == "sample":
+    if run.by_groups or run.kind in LOOKS:
         for group, why in _chosen(client, run_id, set(choices)):
             wanted.setdefault(group.id, {})[why] = None
     return Contents(
         run,
         client.metrics(run_id, max_points=POINTS),
-        client.health(run_id).items if run.kind != "sample" else [],
+        client.health(run_id).items if run.kind not in LOOKS else [],
         [Chosen(client.group(group_id), ", ".join(why)) for group_id, why in wanted.items()],
         datetime.now(UTC),
     )

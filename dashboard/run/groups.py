@@ -13,6 +13,7 @@ from dashboard.components.synced import on_choice, sync
 from dashboard.group.dead import describe_states, why_dead
 from dashboard.group.rows import WORDS, pick_group
 from dashboard.leaving import go
+from dashboard.replay.ask import as_replayed, draw_explain
 from dashboard.session import client, pages_of
 from dashboard.stored import highest_reward
 from dashboard.what_if.panel import draw_what_if_step
@@ -31,6 +32,7 @@ KEYS = {"[": "step-back", "]": "step-forth", "/": "search"}
 
 def draw_groups(run: Run) -> None:
     """Filters, the step picker, the step in one sentence, and the table of its groups; a click on a row opens the group."""
+    run = as_replayed(run)
     _draw_filters()
     steps = known_steps(run)
     if not steps:
@@ -47,9 +49,12 @@ def draw_groups(run: Run) -> None:
         _draw_table(run, None)
         return
     summary = _pick_step(run, steps)
-    st.markdown(
-        f"**Step {summary.step}** · {describe_states(run, summary)} :gray[:small[· click a line to open its group]]"
-    )
+    with st.container(horizontal=True, vertical_alignment="center", key="step-in-words"):
+        words = (
+            f"**Step {summary.step}** · {describe_states(run, summary)} :gray[:small[· click a line to open its group]]"
+        )
+        st.markdown(words, width="content")
+        draw_explain(run, summary.step)
     reason = why_dead(run, summary)
     if reason:
         st.info(reason, icon=":material/lightbulb:")

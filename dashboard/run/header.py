@@ -199,6 +199,12 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     ranked = ("Held-out pairs", improvement(run.summary, "eval/accuracy"), ordered)
     answered = "Share of held-out prompts answered right, first → latest evaluation."
     right = ("Held-out pass@1", improvement(run.summary, "eval/pass@1"), answered)
+    if run.kind == "replay":
+        step, start = (count(int(number_at(run.config, name, 0))) for name in ("step", "checkpoint"))
+        return [
+            ("Begins after step", start, "Of its run; from there every step is done again."),
+            ("Explains step", step, None),
+        ]
     if run.kind == "reward_model":
         margin = reading(run.summary, "margin")
         return [("Margin", margin, "How much higher the chosen completions of a step score."), ranked]

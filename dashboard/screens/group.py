@@ -27,6 +27,7 @@ from dashboard.group.path import draw_path, follow_to_step, open_completion, ope
 from dashboard.people.agreement import WHICH
 from dashboard.people.choices import draw_choices
 from dashboard.people.marks import draw_bookmark, draw_thumbs
+from dashboard.replay.ask import as_replayed, draw_explain
 from dashboard.session import client, guard, lead_back, link
 from dashboard.text import show_text
 from dashboard.token_view.component import draw_tokens
@@ -48,7 +49,7 @@ def main() -> None:
         lead_back("This address does not name a group. Open one from a run's groups.")
     with guard():
         group = client().group(group_id)
-        run = client().run(group.run_id)
+        run = as_replayed(client().run(group.run_id))
         if (other := follow_to_step(run, group)) != group.id:
             group = client().group(other)
     st.html(STYLE)
@@ -89,6 +90,7 @@ def _draw_ways_on(run: Run, group: Group) -> None:
         if group.prompt and group.prompt_text != group.prompt:
             with st.popover("What the model read", icon=":material/article:", type="tertiary"):
                 show_text(group.prompt_text, visible=True)
+        draw_explain(run, group.step)
         draw_bookmark(group.id, group.bookmark)
 
 

@@ -13,6 +13,7 @@ from dashboard.components.synced import on_choice, sync
 from dashboard.health import HEALTH, draw_health, health_label
 from dashboard.people.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
+from dashboard.replay.tab import EXPLANATION, draw_explanation
 from dashboard.run.checkpoints import draw_checkpoints
 from dashboard.run.configuration import draw_configuration
 from dashboard.run.groups import draw_groups
@@ -33,6 +34,7 @@ MOVING: Mapping[str, Callable[[Run], None]] = {
     GROUPS: draw_groups,
     PROMPTS: draw_prompts,
     PAIRS: draw_pairs,
+    EXPLANATION: draw_explanation,
     SEARCH: draw_search,
     HEALTH: draw_health,
     PROCESSES: draw_ranks,
@@ -44,7 +46,7 @@ STANDING: Mapping[str, Callable[[Run], None]] = {
     CHECKPOINTS: draw_checkpoints,
 }
 TABS = (
-    *(name for name in MOVING if name not in (PAIRS, PROCESSES)),
+    *(name for name in MOVING if name not in (PAIRS, EXPLANATION, PROCESSES)),
     PAID_FOR,
     JUDGEMENT,
     CONFIGURATION,
@@ -54,6 +56,8 @@ TABS = (
 TABS_OF_A_RECORDED_RUN = tuple(name for name in TABS if name != CHECKPOINTS)  # its weights are not here
 TABS_ON_PAIRS = (OVERVIEW, PAIRS, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
+TABS_OF_A_REPLAY = (EXPLANATION, GROUPS, CONFIGURATION, LOG)
+TABS_OF = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE, "replay": TABS_OF_A_REPLAY, RECORDED: TABS_OF_A_RECORDED_RUN}
 
 
 @in_turn()
@@ -68,7 +72,7 @@ def main() -> None:
         lead_back(f"Run {run_id} does not exist; it may have been deleted.")
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
-    names = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE, RECORDED: TABS_OF_A_RECORDED_RUN}.get(run.kind, TABS_ON_PAIRS)
+    names = TABS_OF.get(run.kind, TABS_ON_PAIRS)
     if has_several(run):
         names = (*names, PROCESSES)
     name = tab_in_address(names)

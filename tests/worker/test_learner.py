@@ -223,7 +223,7 @@ def test_leaving_dead_groups_out_changes_no_gradient_and_nothing_is_known_of_the
         policy = random_policy()
         learner = Learner(policy, config)
         if not left_out:
-            monkeypatch.setattr(learner, "_nothing_to_learn", lambda credit: set())
+            monkeypatch.setattr(learner, "nothing_to_learn", lambda credit: set())
         update, tokens = train(learner, ragged(), dead)
         found.append(gradients(policy))
         assert tokens.known("ratio").tolist() == [not left_out or row >= ROWS // 2 for row in range(ROWS)]
@@ -272,7 +272,7 @@ def test_memory_that_runs_out_in_an_update_is_looked_for_at_the_sampler_and_the_
 
 @pytest.mark.parametrize(
     ("where", "call"),
-    [(learner_module, "split"), (Policy, "reference_logprobs"), (Learner, "_measure_after")],
+    [(learner_module, "split"), (Policy, "reference_logprobs"), (Learner, "_measure_logprobs")],
     ids=["split", "reference", "after the update"],
 )
 def test_memory_that_runs_out_around_the_update_is_looked_for_at_the_sampler_too(

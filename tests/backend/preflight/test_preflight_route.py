@@ -196,5 +196,5 @@ def test_the_catalog_offers_every_recipe_model_and_schema(backend: Backend) -> N
     catalog = backend.client.catalog()
     assert {card.id for card in catalog.recipes} >= {"grpo", "grpo-notebook", "smollm2-arithmetic"}
     assert len(catalog.models) == 2
-    assert set(catalog.schemas) == {"grpo", "reward_model", "dpo", "sample"}
+    assert set(catalog.schemas) == {"grpo", "reward_model", "dpo", "sample", "replay"}
     assert "sampling" in str(catalog.schemas["grpo"]["properties"])

@@ -1,0 +1,250 @@
+"""A replay of a step is the step: tokens, advantages and loss; and what it says of the groups adds up to what the step did."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from witness import Witness, configured, train
+
+from backend.contract.advantage import GroupCenter
+from backend.contract.groups import GroupReport
+from backend.contract.grpo import GrpoConfig
+from backend.contract.replay import Replayed
+from worker import group_step
+from worker.credit import Credit, assign_credit
+from worker.groups import PhaseClock
+from worker.policy.loading import load_policy
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.replay.gradients import Agreement
+from worker.replay.records import NotTheSame, StepRecord
+from worker.replay.replay import Replay, Replayable
+from worker.replay.step_update import norm_of
+from worker.rewards.scoring import Scores
+from worker.rollout.sampler import NativeEngine
+from worker.tasks.loading import load_items
+from worker.token_record import TokenRecord
+
+
+def trained(config: GrpoConfig, folder: Path) -> Witness:
+    """A run that recorded its steps."""
+    witness = Witness()
+    train(config, folder, witness)
+    return witness
+
+
+def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replay:
+    """A replay of that run from one of its checkpoints, or from its beginning."""
+    saved = {one.step: folder / one.path for one in witness.checkpoints}
+    start = None if checkpoint is None else saved[checkpoint]
+    policy = load_policy(
+        config.model,
+        resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None),
+        torch.device("cpu"),
+        reference=True,
+        resume=start / "model" if start else None,
+        seed=config.budget.seed,
+    )
+    items = load_items(config.task, fetch_upload=lambda _: b"")
+    steps = witness.steps
+    return Replay(
+        Replayable(
+            run_id=1,
+            config=config,
+            policy=policy,
+            engine=NativeEngine(policy),
+            items=items,
+            checkpoint=start,
+            record=lambda step: StepRecord(step, steps[step].groups, steps[step].metrics),
+        )
+    )
+
+
+def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
+    for before in range(replay.from_step, step):
+        replay.repeat(before)
+    content = replay.explain(step)
+    assert content.replayed is not None
+    return content.replayed, content.groups
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "variant"),
+    [
+        pytest.param(3, {}, id="from a checkpoint"),
+        pytest.param(None, {}, id="from the beginning", marks=pytest.mark.slow),
+        pytest.param(
+            3,
+            {"optimizer": {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}},
+            id="a gradient that is scaled down, and weight decay",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(3, {"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
+        pytest.param(
+            3,
+            {
+                "algorithm": {"dead_groups": "resample", "kl": {"beta": 0}},
+                "sampling": {"prompts_per_step": 3, "group_size": 2},
+            },
+            id="dynamic sampling",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            3,
+            {"algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}},
+            id="a critic, and the KL in the reward",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            3,
+            {
+                "algorithm": {
+                    "surrogate": {"kind": "dpo"},
+                    "advantage": {"kind": "best_worst"},
+                    "aggregation": "group_sum",
+                }
+            },
+            id="pairs within groups",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
+    tmp_path: Path, checkpoint: int | None, variant: dict[str, object]
+) -> None:
+    config = configured(**variant, budget={"steps": 6, "checkpoint_every": 3, "eval_every": 0})
+    witness = trained(config, tmp_path)
+    replay = replay_of(config, tmp_path, witness, checkpoint)
+    found, groups = explained(replay, 4)  # raises unless advantages, log-probs and loss are the recorded ones
+    recorded = [group for group in witness.steps[4].groups if group.state != "filtered"]
+    assert [[one.text for one in group.completions] for group in groups] == [
+        [one.text for one in group.completions] for group in recorded
+    ]
+    assert found.apart is not None
+    assert found.apart < 1e-5
+    assert sum(part.share for part in found.groups) + found.momentum + found.decay == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_first_and_a_dead_one_did_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planted(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
+        credit = assign_credit(config, scores, tokens)
+        advantages_P_G = credit.advantages_R_T.view(-1, config.sampling.group_size).clone()
+        advantages_P_G[2] *= 20
+        advantages_P_G[5] = 0
+        return replace(credit, advantages_R_T=advantages_P_G.view(-1, 1))
+
+    monkeypatch.setattr(group_step, "assign_credit", planted)
+    config = configured(
+        sampling={"prompts_per_step": 8, "group_size": 4},
+        algorithm={"kl": {"beta": 0}, "dead_groups": "keep"},
+        budget={"steps": 4, "checkpoint_every": 2, "eval_every": 0},
+    )
+    witness = trained(config, tmp_path)
+    found, _ = explained(replay_of(config, tmp_path, witness, 2), 3)
+    assert found.compared[0] == 2
+    assert (found.groups[5].share, found.groups[5].norm) == (0, 0)
+
+
+@pytest.mark.slow
+def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
+    tmp_path: Path,
+) -> None:
+    config = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0}, telemetry={"probe_prompts": 2})
+    witness = trained(config, tmp_path)
+    live = next(group.index for group in witness.steps[2].groups if group.state == "live")
+    content = replay_of(config, tmp_path, witness, 2).explain(2, group=live, other=config.algorithm)
+    found = content.replayed
+    assert found is not None
+    assert found.detail is not None
+    assert found.other is not None
+    whole = found.groups[live].share
+    assert sum(part.share for part in found.detail.completions) == pytest.approx(whole, rel=1e-3)
+    for part, tokens, one in zip(
+        found.detail.completions, found.detail.tokens, content.groups[live].completions, strict=True
+    ):
+        assert len(tokens) == one.token_count
+        assert sum(tokens) == pytest.approx(part.share, rel=1e-3, abs=1e-7)
+    assert found.other.cosine == pytest.approx(1, abs=1e-5)
+    assert found.other.update_norm == pytest.approx(found.update_norm, rel=1e-5)
+    probes = [group for group in content.groups if group.state == "probe"]
+    for group, changes in zip(probes, found.other.probes, strict=True):
+        for one, change in zip(group.completions, changes, strict=True):
+            assert one.logprob_sum is not None
+            assert one.logprob_sum_after is not None
+            assert change == pytest.approx(one.logprob_sum_after - one.logprob_sum, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 2])
+def test_another_algorithm_starts_from_the_weights_and_moments_that_the_step_found(tmp_path: Path, step: int) -> None:
+    ours = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
+    other = ours.algorithm.model_copy(update={"advantage": GroupCenter()})
+    theirs = ours.model_copy(update={"algorithm": other})
+    witness = trained(ours, tmp_path / "ours")
+    start = step or None
+    found = replay_of(ours, tmp_path / "ours", witness, start).explain(step, other=other).replayed
+    # the other algorithm's own run, from the same checkpoint: its records are those of ours, but for what follows from its estimator
+    replay = replay_of(theirs, tmp_path / "ours", witness, start)
+    before = [one.detach().clone() for one in replay._policy.parameters()]
+    _, drawn = replay._draw(step, lambda *_: None)
+    replay._step.update(step, drawn, PhaseClock(), lambda *_: None)
+    moved = [one.detach() - held for one, held in zip(replay._policy.parameters(), before, strict=True)]
+    assert found is not None
+    assert found.other is not None
+    assert found.other.update_norm == pytest.approx(norm_of(moved), rel=1e-5)
+
+
+def recorded_with(witness: Witness, step: int, change: dict[str, object]) -> None:
+    """Change the first completion that the witness heard of at a step."""
+    report = witness.steps[step]
+    first, *others = report.groups
+    one, *rest = first.completions
+    changed = first.model_copy(update={"completions": [one.model_copy(update=change), *rest]})
+    place = next(place for place, (_, message) in enumerate(witness.messages) if message is report)
+    witness.messages[place] = ("report", report.model_copy(update={"groups": [changed, *others]}))
+
+
+def test_a_replay_that_is_not_the_step_ends_with_what_differs(tmp_path: Path) -> None:
+    config = configured(budget={"steps": 2, "checkpoint_every": 0, "eval_every": 0})
+    witness = trained(config, tmp_path)
+    recorded_with(witness, 0, {"text": "another"})
+    with pytest.raises(NotTheSame, match=r"Step 0 .* other completions are recorded of it"):
+        replay_of(config, tmp_path, witness, None).repeat(0)
+
+
+@pytest.mark.parametrize("change", [{"advantage": 0.25}, {"logprob_sum": -1.0}])
+def test_a_replay_whose_numbers_differ_in_the_last_bit_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    config = configured(budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
+    witness = trained(config, tmp_path)
+    recorded_with(witness, 0, change)
+    with pytest.raises(NotTheSame, match=next(iter(change))):
+        replay_of(config, tmp_path, witness, None).explain(0)
+
+
+def cosine(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    a, b = (torch.cat([part.flatten() for part in vector]).double() for vector in (one, other))
+    return float(a @ b / a.norm() / b.norm())
+
+
+def test_projected_gradients_have_the_cosines_of_whole_ones_within_the_error_that_is_said() -> None:
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(20_000, generator=generator)
+    vectors = [[(common * weight + torch.randn(20_000, generator=generator)).view(100, -1)] for weight in (0, 1, 3, 9)]
+    whole, projected = (Agreement(4, vectors[0], torch.device("cpu"), whole_bytes=room) for room in (2**24, 2**17))
+    for place, vector in enumerate(vectors):
+        for one in (whole, projected):
+            one.put(place, vector, float(vector[0].norm()))
+    error = projected.error(range(4))
+    assert (whole.projected, whole.error(range(4))) == (None, None)
+    assert projected.projected == 2**12
+    assert error is not None
+    assert error < 0.03
+    for one in range(4):
+        for other in range(4):
+            exact = cosine(vectors[one], vectors[other])
+            assert whole.cosines(range(4))[one][other] == pytest.approx(exact, abs=1e-5)
+            assert abs(projected.cosines(range(4))[one][other] - exact) < 4 * error

@@ -1,0 +1,1 @@
+"""A step of a run, done again from a checkpoint, and explained."""
