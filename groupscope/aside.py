@@ -20,7 +20,7 @@ from typing import Any
 log = logging.getLogger("groupscope")
 
 MOST_BYTES = 2**31  # that may wait here; more than this is behind by many steps
-SMALL_BYTES = 2**16  # what is no larger may always wait: metrics, and how it ended
+SMALL_BYTES = 2**16  # up to this it may always wait: metrics, and how it ended
 _NICE = 10
 _OF_THE_TRAINING = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 """Signals that reach all processes of a terminal or a job; the training may answer them with a checkpoint."""

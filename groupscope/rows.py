@@ -40,7 +40,7 @@ class Rows:
         ids, mask = output["completion_ids"].cpu().numpy(), output["completion_mask"].bool().cpu().numpy()
         # a row whose mask is empty was cut, and is left out of the loss for that
         there = np.where(mask.any(1, keepdims=True), mask, ids != padding)
-        lengths = (there * np.arange(1, ids.shape[1] + 1)).max(1)
+        lengths = (there * np.arange(1, ids.shape[1] + 1)).max(1, initial=0)
         if "tool_mask" in output:
             mask = mask & output["tool_mask"].bool().cpu().numpy()
         known = {ours: output[theirs] for theirs, ours in PER_TOKEN.items() if output.get(theirs) is not None}

@@ -31,6 +31,7 @@ from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
+from backend.contract.properties import PaidFor
 from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
 
@@ -192,6 +193,7 @@ class Client:
     completions = _list_of_run("completions", r.Page[CompletionHit], q.CompletionQuery)
     metrics = _list_of_run("metrics", r.Metrics, q.MetricQuery)
     distribution = _list_of_run("distribution", Distribution, q.DistributionQuery)
+    properties = _list_of_run("properties", PaidFor, q.PropertyQuery)
     logs = _list_of_run("logs", r.Page[r.LogRecord], q.LogQuery)
 
     run = _one("runs/{}", r.Run)

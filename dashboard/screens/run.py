@@ -19,6 +19,7 @@ from dashboard.run.groups import draw_groups
 from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
+from dashboard.run.paid_for import PAID_FOR, draw_paid_for
 from dashboard.run.pairs import draw_pairs
 from dashboard.run.ranks import PROCESSES, draw_ranks, has_several
 from dashboard.search import draw_search
@@ -37,11 +38,19 @@ MOVING: Mapping[str, Callable[[Run], None]] = {
     PROCESSES: draw_ranks,
 }
 STANDING: Mapping[str, Callable[[Run], None]] = {
+    PAID_FOR: draw_paid_for,
     JUDGEMENT: draw_agreement,
     CONFIGURATION: draw_configuration,
     CHECKPOINTS: draw_checkpoints,
 }
-TABS = (*(name for name in MOVING if name not in (PAIRS, PROCESSES)), JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
+TABS = (
+    *(name for name in MOVING if name not in (PAIRS, PROCESSES)),
+    PAID_FOR,
+    JUDGEMENT,
+    CONFIGURATION,
+    LOG,
+    CHECKPOINTS,
+)
 TABS_OF_A_RECORDED_RUN = tuple(name for name in TABS if name != CHECKPOINTS)  # its weights are not here
 TABS_ON_PAIRS = (OVERVIEW, PAIRS, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)

@@ -61,6 +61,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "completions": lambda c: c.completions(1),
     "step_scores": lambda c: c.step_scores(1, 0),
     "distribution": lambda c: c.distribution(1, value="reward"),
+    "properties": lambda c: c.properties(1),
     "health": lambda c: c.health(1),
     "ranks": lambda c: c.ranks(1),
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),

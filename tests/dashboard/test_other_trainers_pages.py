@@ -148,7 +148,7 @@ POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]
         {"known": KNOWN},
     ),
 }
-TABS = ("overview", "groups", "prompts", "search", "health", "what-if", "judgement", "configuration", "log")
+TABS = ("overview", "groups", "prompts", "search", "health", "paid for", "what-if", "judgement", "configuration", "log")
 
 
 @pytest.mark.parametrize("which", POOR)
