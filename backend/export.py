@@ -46,16 +46,20 @@ class Reading:
         self._database, self.run_id = database, run_id
         with database.read() as tx:
             self.run = runs.get(tx, run_id)
-            self._cuts = history.cuts(tx, run_id)
+            self.parts = history.segments(tx, run_id)
+            self._cuts = self._read_cuts(tx)
 
     @contextmanager
     def page(self) -> Iterator[Connection]:
         """Raises NotFound or Conflict if the rest is not of what was read before."""
         with self._database.read() as tx:
             runs.require(tx, self.run_id)
-            if history.cuts(tx, self.run_id) != self._cuts:
+            if self._read_cuts(tx) != self._cuts:
                 raise Conflict(f"Run {self.run_id} was resumed while it was exported; export it again.")
             yield tx
+
+    def _read_cuts(self, tx: Connection) -> list[list[tuple[int, int]]]:
+        return [history.cuts(tx, part.run_id) for part in self.parts]
 
 
 def lines(database: Database, run_id: int) -> Chunks:
@@ -72,8 +76,7 @@ def live_groups(reading: Reading) -> Iterator[list[Group]]:
         with reading.page() as tx:
             query = (
                 select(prompt_group)
-                .join(attempt, history.of_attempt(prompt_group))
-                .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step), prompt_group.c.id > last)
+                .where(history.of_run(tx, prompt_group, run_id), prompt_group.c.id > last)
                 .order_by(prompt_group.c.id)
                 .limit(PAGE)
             )
@@ -94,7 +97,7 @@ def live_metrics(reading: Reading) -> Iterator[list[dict[str, Any]]]:
     query = (
         select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
         .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == reading.run_id, is_live())
+        .where(history.in_segments(metric, reading.parts), is_live())
         .where(~again.exists())  # a resumed run evaluates once more where it begins
         .order_by(*key)
         .limit(ROWS)
@@ -167,7 +170,7 @@ def _with_tokens(reading: Reading, home: Path) -> Iterator[pa.Table]:
     count = 0
     for page in live_groups(reading):
         with reading.page() as tx:
-            files = token_table.files(tx, reading.run_id, page)
+            files = token_table.files(tx, page)
         for group in page:
             rows += _completions([group])
             pairs = [(group.index, one.index) for one in group.completions]

@@ -11,12 +11,14 @@ line parsed and made into groups: the ratio of the two is what recording costs. 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import psutil
 from pydantic import BaseModel
@@ -24,6 +26,7 @@ from results.page import MEASURED, PAGE, Kept, command_line, show_tables, stack,
 from scale.site import TOKEN, Site, site
 from uploads import peaks
 
+from backend.contract.client import Client
 from groupscope.files.catalog import find
 from groupscope.files.format import Options
 
@@ -109,10 +112,11 @@ class Imported(BaseModel):
 
 
 class Imports(Kept):
-    """What is kept of a call."""
+    """What is kept of a call. `followed` are the seconds from a step's last line in its file to its last group on the page."""
 
     where: dict[str, str] = {}
     imported: list[Imported] = []
+    followed: list[float] = []
 
 
 def read_alone(folder: Path) -> float:
@@ -159,6 +163,37 @@ def take(running: Site, name: str, folder: Path, steps: int) -> Imported:
     )
 
 
+def follow(running: Site, folder: Path, steps: int) -> list[float]:
+    """Write verl's steps one by one while they are followed: of each the seconds until all its groups are there."""
+    print(f"followed: {steps} steps", flush=True)
+    folder.mkdir()
+    write_verl(made := folder.with_name("made"), steps)
+    (folder / "rollouts").mkdir()
+    environment = os.environ | {"GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": running.backend_url}
+    command = [sys.executable, "-m", "backend.cli", "import", str(folder), "--follow", "--name", "followed"]
+    seconds = []
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        try:
+            for step in range(1, steps + 1):
+                shutil.copy(made / "rollouts" / f"{step}.jsonl", folder / "rollouts")
+                began = time.monotonic()
+                while _groups(running.client, step) < PROMPTS:
+                    time.sleep(0.02)
+                seconds.append(time.monotonic() - began)
+        finally:
+            process.terminate()
+    print(" ".join(f"{one:.2f}" for one in seconds), "s", flush=True)
+    return seconds
+
+
+def _groups(client: Client, step: int) -> int:
+    """How many groups of the step there are, counted from 1 as verl does."""
+    for run in client.runs(kind="recorded", search="followed").items:
+        known = {one.step: sum(one.states.values()) for one in client.steps(run.id)}
+        return known.get(step - 1, known.get(step, 0))
+    return 0
+
+
 def tables(results: Imports) -> str:
     """As Markdown."""
     header = [
@@ -183,7 +218,11 @@ def tables(results: Imports) -> str:
         for one in results.imported
     ]
     said = ", ".join(results.where.values())
-    return f"### Imported runs\n\n{table(header, rows)}\n\n{said}."
+    followed = ""
+    if results.followed:
+        middle, longest = median(results.followed), max(results.followed)
+        followed = f"Followed, a step of verl's with {PROMPTS * SIZE} completions is whole on the page {middle:.1f} s after its file is, at most {longest:.1f} s, of {len(results.followed)} steps. "
+    return f"### Imported runs\n\n{table(header, rows)}\n\n{followed}{said}."
 
 
 def main() -> None:
@@ -201,6 +240,7 @@ def main() -> None:
         with site(home) as running:
             for name, steps in wanted.items():
                 results.imported.append(take(running, name, Path(folder) / name, steps))
+            results.followed = follow(running, Path(folder) / "followed", 3 if arguments.trial else 20)
     results.write(arguments.out)
     show_tables(tables(results), arguments, began, "measured imports")
     worst = max(results.imported, key=lambda one: one.seconds)

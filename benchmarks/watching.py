@@ -4,19 +4,18 @@
     python benchmarks/watching.py --only tiny         the tiny model alone: minutes
     python benchmarks/watching.py --trial             a trial of the benchmark itself; its figures mean nothing
 
-Each side is a process of its own that trains a block of steps on request. Prints milliseconds a step by the clock, the processor time
-of the training's process (not of the one beside it), and the difference and ratio of the two sides' blocks with 95 % intervals (Student's t over
-the blocks, of the ratio's logarithm).
+Each side is a process of its own that trains a block of steps on request. Prints the median of the blocks, of the differences to the block
+without and of the ratios, with intervals; and what is measured directly: how long the training's thread was in the hooks of `watch`, and the
+processor time of the process beside it, which takes what the training leaves of the machine.
 """
 
-import math
 import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import median
 
 from results.page import command_line, where
 from scale.site import TOKEN, site
@@ -35,7 +34,6 @@ SMOLLM2 = replace(
 WORKS = {"tiny": (QUICKSTART_WORK, 10), "smollm2": (SMOLLM2, 1)}  # and steps of a block: seconds of either
 BLOCKS = 10
 NOBODY = "http://127.0.0.1:9"  # a port on which nothing listens
-T_95 = {3: 3.182, 9: 2.262}  # by degrees of freedom
 
 
 def measure(work: Workload, block: int, blocks: int, models: Path, logs: Path) -> dict[str, list[dict[str, float]]]:
@@ -68,16 +66,10 @@ def measure(work: Workload, block: int, blocks: int, models: Path, logs: Path) -
     return found
 
 
-def ratio(ones: Sequence[float], others: Sequence[float]) -> str:
-    """Of the pairs, with its 95 % interval."""
-    logs = [math.log(one / other) for one, other in zip(ones, others, strict=True)]
-    return "{:.3f} ({:.3f} to {:.3f})".format(*map(math.exp, interval(logs)))
-
-
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean and its 95 % interval."""
-    middle, half = fmean(values), T_95[len(values) - 1] * stdev(values) / math.sqrt(len(values))
-    return middle, middle - half, middle + half
+    """The median and its interval: between the second and the second last of ten values it lies with 98 %, whatever they are spread like."""
+    low, *_, high = sorted(values)[1:-1] if len(values) >= BLOCKS else sorted(values)
+    return median(values), low, high
 
 
 def main() -> None:
@@ -99,13 +91,17 @@ def main() -> None:
         found = measure(work, block, blocks, arguments.models, logs)
         alone = found["without"]
         for side, each in found.items():
-            walls, used = ([one[what] for one in each] for what in ("wall", "processor"))
-            line = f"{name}, {side}: {1000 * fmean(walls) / block:.1f} ms a step, {1000 * fmean(used) / block:.1f} ms of processor time"
+            walls = [one["wall"] for one in each]
+            line = f"{name}, {side}: {1000 * median(walls) / block:.1f} ms a step"
             if side != "without":
-                apart = [1000 * (wall - one["wall"]) / block for wall, one in zip(walls, alone, strict=True)]
-                line += "; by the clock {:+.1f} ms a step ({:+.1f} to {:+.1f}), ".format(*interval(apart))
-                line += f"{ratio(walls, [one['wall'] for one in alone])} times that without, in processor time "
-                line += ratio(used, [one["processor"] for one in alone])
+                pairs = list(zip(walls, (one["wall"] for one in alone), strict=True))
+                apart = [1000 * (wall - without) / block for wall, without in pairs]
+                hooks, beside = (1000 * median(one[what] for one in each) / block for what in ("hooks", "beside"))
+                line += ", {:+.1f} ms ({:+.1f} to {:+.1f}), ".format(*interval(apart))
+                line += "{:.3f} ({:.3f} to {:.3f}) times that without; ".format(
+                    *interval([wall / without for wall, without in pairs])
+                )
+                line += f"{hooks:.1f} ms of it in the hooks, {beside:.1f} ms of processor time in the process beside it"
             print(line, flush=True)
 
 

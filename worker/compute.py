@@ -67,6 +67,7 @@ def place_of(worker: Worker, claim: Claim) -> Place:
         store=store,
         store_name=worker.info.store,
         resume=resume,
+        trunk_config=claim.trunk_config,
         device_name=worker.info.device,
         versions=worker.info.versions,
         model_commit=claim.model_commit,
@@ -369,6 +370,11 @@ def _checkpoint_to_resume(store: Store, claim: Claim, show: Show = quiet) -> tup
             went_on = f"the run goes on from step {checkpoint.step}"
             return store.folder / checkpoint.path, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
         damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
+    if claim.forked_at is not None:
+        why = "; ".join(damaged) or "its checkpoint is gone"
+        raise RunFailure(
+            "checkpoint_unreadable", f"The fork cannot begin at step {claim.forked_at}: {why}. Fork from another step."
+        )
     return None, [f"{'; '.join(damaged)}; no checkpoint is whole, so the run begins at step 0"] if damaged else []
 
 

@@ -148,6 +148,7 @@ def _place(settings: Settings, announced: Announced, device: str) -> Place:
         store=store,
         store_name=announced.store,
         resume=None if announced.resume is None else store.folder / announced.resume,
+        trunk_config=announced.claim.trunk_config,
         device_name=device,
         versions=versions(),
         model_commit=claim.model_commit,

@@ -10,7 +10,7 @@ from queue import Queue
 from types import TracebackType
 from typing import Literal
 
-from backend.contract.base import finite
+from backend.contract.base import Json, finite
 from backend.contract.groups import GroupReport
 from backend.contract.pairs import PairReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
@@ -75,12 +75,18 @@ class Place:
     attempt: int
     store: Store
     store_name: str
-    resume: Path | None  # a whole checkpoint of this run
+    resume: Path | None  # a whole checkpoint of this run, or the one that a fork begins from
     device_name: str
     versions: dict[str, str]
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
     reward_texts: Sequence[RewardText] = ()  # the files of a person's own that score
+    trunk_config: Mapping[str, Json] | None = None  # of the run from whose checkpoint a fork begins
+
+    @property
+    def of_trunk(self) -> Mapping[str, Json] | None:
+        """The configuration of the run whose checkpoint this is, if that is another run: the one that this is a fork of."""
+        return self.trunk_config if self.resume is not None and self.resume.parent != self.folder else None
 
     @property
     def folder(self) -> Path:

@@ -10,6 +10,7 @@ import torch
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import MOST_BY_RANK
+from backend.contract.stored import get
 from backend.contract.token_texts import TokenTexts
 from worker.attempt import Attempt
 from worker.checkpoint import load_reference, load_tensors
@@ -58,12 +59,23 @@ class Trainer:
             config.budget,
             lambda: {"reference": policy.reference_weights if synced else None, "prompts": prompts.state()},
         )
-        if place.resume is not None and self._synced:
-            load_reference(place.resume, policy)
-        if place.resume is not None and config.sampling.curriculum is not None:
+        # A fork's first checkpoint is of another run, which may have had no such reference, and seen no such prompts.
+        if self._synced and place.resume is not None:
+            if (place.resume / "reference.safetensors").is_file():
+                load_reference(place.resume, policy)
+            else:
+                policy.copy_reference()
+        if config.sampling.curriculum is not None and place.resume is not None and self._knows_prompts(place):
             prompts.restore(load_tensors(place.resume, "prompts"))
         self._clock, self._worked = PhaseClock(), channels.worked
         self._last_report_seconds = 0.0
+
+    def _knows_prompts(self, place: Place) -> bool:
+        """Whether the checkpoint says what was seen of this run's prompts."""
+        if place.of_trunk is None:
+            return True
+        before, now = dict(place.of_trunk), self._config.model_dump(mode="json")
+        return get(before, "task") == now["task"] and get(before, "sampling.curriculum") is not None
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""

@@ -21,7 +21,7 @@ from backend.contract.training import GIB, Keep
 from backend.runs.needs import loads_from, sources_in
 from backend.runs.store import PRESENT
 from backend.storage import history
-from backend.storage.tables import attempt, checkpoint, metric, run
+from backend.storage.tables import attempt, checkpoint, metric, run, trunk
 
 BEST_BY = ("eval/pass@1", "eval/reward", "eval/accuracy")
 """What the best one has most of: the first of these that was measured where a checkpoint was saved."""
@@ -96,7 +96,7 @@ def _best(tx: Connection, run_id: int) -> Best | None:
 
 
 def _named(tx: Connection, run_id: int) -> set[int]:
-    """The steps that other runs start from or are rewarded by, whatever their state; a sample that is over needs none."""
+    """The steps that other runs start from, go on from or are rewarded by, whatever their state; a sample that is over needs none."""
     over = (run.c.kind == "sample") & run.c.status.in_(TERMINAL)
     naming = tx.execute(select(run.c.id).where(PRESENT, run.c.id != run_id, ~over, loads_from(run_id))).scalars().all()
     sources = [
@@ -104,7 +104,9 @@ def _named(tx: Connection, run_id: int) -> set[int]:
         for config in tx.execute(select(run.c.config).where(run.c.id.in_(naming))).scalars()
         for _, source in sources_in(config)
     ]
-    return {named[1] for source in sources if (named := checkpoint_of(source)) is not None and named[0] == run_id}
+    named = {at[1] for source in sources if (at := checkpoint_of(source)) is not None and at[0] == run_id}
+    forks = select(trunk.c.below).join(run, run.c.id == trunk.c.run_id).where(trunk.c.of_run_id == run_id, PRESENT)
+    return named | set(tx.execute(forks).scalars())
 
 
 def _words(

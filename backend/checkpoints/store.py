@@ -47,6 +47,21 @@ def live(tx: Connection, run_id: int) -> list[RowMapping]:
     return list(by_step.values())
 
 
+def reachable(tx: Connection, run_id: int) -> list[RowMapping]:
+    """The live checkpoints of a run's whole history by step: of a fork also those of its trunk, with the one that it began from."""
+    return [
+        row
+        for part in history.segments(tx, run_id)
+        for row in live(tx, part.run_id)
+        if part.first <= row["step"] <= part.last + 1
+    ]
+
+
+def at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
+    """The newest of these at a step."""
+    return next((row for row in reversed(reachable(tx, run_id)) if row["step"] == step), None)
+
+
 def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
     """The live checkpoint at a step."""
     return next((row for row in live(tx, run_id) if row["step"] == step), None)

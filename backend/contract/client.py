@@ -18,7 +18,15 @@ from backend.contract.base import Json
 from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
-from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import (
+    CommonPrompt,
+    CompletionHit,
+    Difference,
+    Distribution,
+    Lineage,
+    PromptSummary,
+    StepScores,
+)
 from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
@@ -82,6 +90,12 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     return send
 
 
+def _weighed(config: Mapping[str, Json], config_json: Mapping[str, Json] | None) -> Json:
+    """A configuration to be weighed, with its model's config.json if that was given."""
+    given: dict[str, Json] = {} if config_json is None else {"config_json": dict(config_json)}
+    return {"config": dict(config), **given}
+
+
 @contextmanager
 def _about(file: str) -> Iterator[None]:
     """Puts the name of a file before a refusal."""
@@ -127,13 +141,16 @@ class Client:
         except (Unreachable, ApiError):
             return False
 
-    def preflight(self, config: Mapping[str, Json]) -> Preflight:
-        """What a configuration would do; also for a wrong one: the messages say what to correct."""
-        return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
+    def preflight(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Preflight:
+        """What a configuration would do; also for a wrong one: the messages say what to correct.
 
-    def models(self, config: Mapping[str, Json]) -> Models:
+        `config_json` is the content of its model's config.json, for a model that is not known there.
+        """
+        return self._to.post(Preflight, "/api/v1/runs/preflight", _weighed(config, config_json))
+
+    def models(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Models:
         """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""
-        return self._to.post(Models, "/api/v1/models", {"config": dict(config)})
+        return self._to.post(Models, "/api/v1/models", _weighed(config, config_json))
 
     def create_run(
         self,
@@ -144,9 +161,10 @@ class Client:
         notes: str = "",
         priority: int = 0,
         parent_id: int | None = None,
+        fork_at: int | None = None,
         idempotency_key: str | None = None,
     ) -> r.Run:
-        """Store and queue a run."""
+        """Store and queue a run; with `fork_at` one that goes on from the parent's checkpoint at that step."""
         body: dict[str, Json] = {
             "config": dict(config),
             "name": name,
@@ -154,9 +172,15 @@ class Client:
             "notes": notes,
             "priority": priority,
             "parent_id": parent_id,
+            "fork_at": fork_at,
         }
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._to.post(r.Run, "/api/v1/runs", body, **headers)
+
+    def fork_run(self, run_id: int, step: int, overrides: Mapping[str, Json] = {}, name: str | None = None) -> r.Run:
+        """Queue a run that goes on from a run's checkpoint at a step, with some fields (by dotted paths) changed."""
+        body: dict[str, Json] = {"step": step, "overrides": dict(overrides), "name": name}
+        return self._to.post(r.Run, f"/api/v1/runs/{run_id}/fork", body)
 
     runs = _list("/api/v1/runs", r.Page[r.Run], q.RunQuery)
     sweeps = _list("/api/v1/sweeps", r.Page[r.SweepSummary], q.PageQuery)
@@ -180,12 +204,17 @@ class Client:
     """The processes that train a run now; none unless there are several."""
     health = _one("runs/{}/health", Health)
     """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
+    lineage = _list("/api/v1/lineage", r.Page[Lineage], q.LineageQuery)
     group = _one("groups/{}", Group)
     """A group with its completions."""
     tokens = _one("completions/{}/tokens", TokenTrace)
     """The token trace of a completion; ApiError `not_found` if none was kept."""
     preview_upload = _one("uploads/{}", r.UploadPreview)
     """The first rows of an upload."""
+
+    def difference(self, run_id: int, other_id: int) -> Difference:
+        """From where on two runs differ."""
+        return self._to.get(Difference, f"/api/v1/runs/{run_id}/difference/{other_id}")
 
     def catalog(self) -> Catalog:
         """Recipes, models and the JSON Schemas."""
@@ -196,9 +225,10 @@ class Client:
         response = self._to.send("PATCH", f"/api/v1/runs/{run_id}", body=update.model_dump(exclude_unset=True))
         return r.Run.model_validate_json(response.content)
 
-    def delete_run(self, run_id: int) -> None:
-        """Delete a run that is not running: it is gone at once, its records and files a little later."""
-        self._to.send("DELETE", f"/api/v1/runs/{run_id}")
+    def delete_run(self, run_id: int, *, keep_trunk: bool = False) -> None:
+        """Delete a run that is not running: it is gone at once, its records and files a little later, or, to keep the trunk of its
+        forks, once these are deleted."""
+        self._to.send("DELETE", f"/api/v1/runs/{run_id}", query=q.DeleteQuery(keep_trunk=keep_trunk))
 
     def deletions(self) -> list[r.Deletion]:
         """Deleted runs whose rows are still being removed."""

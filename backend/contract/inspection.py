@@ -1,5 +1,7 @@
 """A run's records as the inspector reads them: completions in a list, prompts through time, a step in numbers, distributions."""
 
+from typing import Literal
+
 from backend.contract.base import CleanText, Count, Record, ShortText
 from backend.contract.groups import CompletionNumbers, FinishReason, GroupNumbers, GroupState
 
@@ -40,6 +42,34 @@ class CommonPrompt(Record):
     """A prompt that several runs have drawn: its draws in each of them, by the run's number."""
 
     draws: dict[int, PromptSummary]
+
+
+class Segment(Record):
+    """Steps of a run's history, from `first` to `last` (None: to its end), that another run has made, or the run itself."""
+
+    run_id: int
+    first: int
+    last: int | None = None
+
+
+class Lineage(Record):
+    """Of what a run's history is made: of a fork first its trunk, of any other run only its own steps."""
+
+    run_id: int
+    segments: list[Segment]
+
+
+class Difference(Record):
+    """Where two runs part. Up to `shared` steps they are the same records, and from there to `compared` each step was compared.
+
+    `step`, `group_index` and `what` are of the first group whose prompt, or whose completions, are others; None if there is none.
+    """
+
+    shared: int
+    compared: int
+    step: int | None = None
+    group_index: int | None = None
+    what: Literal["prompt", "completions"] | None = None
 
 
 class CompletionScores(CompletionNumbers):

@@ -105,6 +105,10 @@ class Claim(Record):
     kept: list[str] | None = (
         None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
     )
+    forked_at: int | None = (
+        None  # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
+    )
+    trunk_config: dict[str, Json] | None = None  # of the run whose checkpoint that is, until this one has its own
     scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 

@@ -77,6 +77,12 @@ class PageQuery(Frozen):
         return None if self.cursor is None else int(self.cursor)
 
 
+class DeleteQuery(Frozen):
+    """The query of DELETE /runs/{id}: whether what its forks need stays until they are deleted, too."""
+
+    keep_trunk: bool = False
+
+
 class RetryQuery(Frozen):
     """How a run is queued again."""
 
@@ -96,6 +102,7 @@ class RunQuery(PageQuery):
     tag: Word | None = None
     search: Word | None = None
     sweep: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    forked_from: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None  # has steps of this run in its history
 
 
 class StepQuery(Frozen):
@@ -206,6 +213,12 @@ class MetricQuery(Frozen):
 
 class ComparedMetricQuery(MetricQuery):
     """The same series of several runs."""
+
+    runs: RunIds
+
+
+class LineageQuery(Frozen):
+    """Runs whose histories are looked at beside each other."""
 
     runs: RunIds
 

@@ -134,6 +134,7 @@ class Run(Record):
     tags: list[str] = []
     notes: str = ""
     parent_id: int | None = None
+    forked_at: int | None = None  # it went on from the parent's checkpoint at this step; None: it began by itself
     sweep_id: int | None = None
     summary: dict[str, float | None] = {}  # the latest of each metric; <name>:first of what was evaluated again
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
@@ -168,6 +169,9 @@ class RunCreate(Frozen):
     notes: Annotated[CleanText, Field(max_length=20_000)] = ""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     parent_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    fork_at: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = (
+        None  # a step of the parent, to go on from its checkpoint
+    )
 
 
 class SweepCreate(Frozen):
@@ -216,6 +220,12 @@ class RunClone(Frozen):
 
     name: ShortText | None = None
     overrides: dict[Annotated[str, Field(max_length=200)], Json] = {}
+
+
+class RunFork(RunClone):
+    """The body of POST /runs/{id}/fork: after how many of its steps the fork goes on by itself, and what is other from there."""
+
+    step: Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Stretches(Record):

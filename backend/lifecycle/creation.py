@@ -18,6 +18,7 @@ from backend.contract.model import checkpoint_of
 from backend.contract.sample import SampleConfig
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError, field_errors
+from backend.lifecycle import forks
 from backend.runs import store
 from backend.runs.needs import needs_of
 from backend.storage.tables import run
@@ -50,11 +51,14 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     }
     if isinstance(config, SampleConfig) and config.rescores is not None:
         _require_sampled(tx, config.rescores, stored)
-    if body.parent_id is not None:
-        store.require(tx, body.parent_id)
+    parent = None if body.parent_id is None else store.row_of(tx, body.parent_id)
     if new["upload_id"] is not None:
         uploads.get(tx, new["upload_id"])  # deleted since its columns were looked at: 404
-    return store.create(tx, new | keyed, at)
+    if body.fork_at is None:
+        return store.create(tx, new | keyed, at)
+    if parent is None:
+        raise Invalid(FieldError("parent_id", "names no run to fork; say which"))
+    return forks.create(tx, new | keyed, parent, config, body.fork_at, at)
 
 
 def require_short(config: Mapping[str, Json]) -> None:
@@ -95,9 +99,8 @@ def default_name(config: RunConfig) -> str:
     return f"{recipe}{what} on {model}"
 
 
-def copy_name(name: str) -> str:
-    """What a clone without a name is called."""
-    suffix = " (copy)"
+def copy_name(name: str, suffix: str) -> str:
+    """What a clone or a fork without a name is called."""
     return name if name.endswith(suffix) else name[: 200 - len(suffix)] + suffix
 
 

@@ -33,8 +33,11 @@ BUCKET_AGAIN_SECONDS = 30.0
 """Between two attempts to remove a run's checkpoints from a bucket."""
 
 
-def mark(tx: Connection, run_id: int) -> None:
-    """Take a run from everybody's sight. Raises NotFound, and Conflict while it runs or another run still needs it."""
+def mark(tx: Connection, run_id: int, *, keep_trunk: bool = False) -> None:
+    """Take a run from everybody's sight. Raises NotFound, and Conflict while it runs or another run still needs it.
+
+    With `keep_trunk` its forks may go on needing it: the remover waits for them.
+    """
     status = store.row_of(tx, run_id)["status"]
     if status == "running":
         raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
@@ -43,7 +46,16 @@ def mark(tx: Connection, run_id: int) -> None:
     if other is not None:
         what = "starts from" if store.row_of(tx, other)["source_run_id"] == run_id else "is rewarded by"
         raise Conflict(f"Run {other} {what} a checkpoint of run {run_id}; stop or finish that one first.")
+    forks = store.forks_of(tx, run_id)
+    if forks and not keep_trunk:
+        which = f"Run {forks[0]} was" if len(forks) == 1 else f"Runs {', '.join(map(str, forks))} were"
+        raise Conflict(
+            f"{which} forked from run {run_id} and would lose the steps before the fork. Delete with keep_trunk=true to keep "
+            "what they need until they are deleted, too, or delete them first."
+        )
     tx.execute(update(run).where(run.c.id == run_id).values(status=store.DELETED, idempotency_key=None))
+    if forks:
+        return
     for table in (checkpoint, trace_file):  # few rows; none may name a file that is not there any more
         tx.execute(delete(table).where(table.c.run_id == run_id))
 
@@ -52,7 +64,8 @@ def under_way(tx: Connection) -> list[r.Deletion]:
     """The deleted runs of which something is still there, in the order in which they go."""
     groups = select(func.count()).where(prompt_group.c.run_id == run.c.id).scalar_subquery()
     query = select(run.c.id.label("run_id"), run.c.name.label("run_name"), groups.label("groups_left"))
-    rows = tx.execute(query.where(run.c.status == store.DELETED).order_by(run.c.id)).mappings()
+    gone = run.c.status == store.DELETED, ~store.needed_by_forks(run.c.id)
+    rows = tx.execute(query.where(*gone).order_by(run.c.id)).mappings()
     return [r.Deletion.model_validate(dict(row)) for row in rows]
 
 
@@ -70,6 +83,7 @@ class Remover:
         waiting = [one for one, until in self._not_before.items() if time.monotonic() < until]
         with self._services.database.read() as tx:
             deleted = select(run.c.id, run.c.store).where(run.c.status == store.DELETED, run.c.id.not_in(waiting))
+            deleted = deleted.where(~store.needed_by_forks(run.c.id))
             found = tx.execute(deleted.order_by(run.c.id).limit(1)).one_or_none()
         about_run(None if found is None else found.id)
         if found is None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from backend.contract import records as r
-from backend.contract.queries import RetryQuery, RunQuery
+from backend.contract.queries import DeleteQuery, RetryQuery, RunQuery
 from backend.lifecycle import commands, creation, deletion
 from backend.lifecycle.creation import overridden
 from backend.runs import reward_texts, store
@@ -77,24 +77,38 @@ def update_run(services: ServicesDep, run_id: RowId, body: r.RunUpdate) -> r.Run
 
 @router.delete("/{run_id}", status_code=204)
 @with_reserve
-def delete_run(services: ServicesDep, run_id: RowId) -> Response:
-    """Delete a run that is not running, with all its records; it is gone at once, and they are in a while."""
+def delete_run(services: ServicesDep, run_id: RowId, query: Annotated[DeleteQuery, Query()]) -> Response:
+    """Delete a run that is not running, with all its records; it is gone at once, and they are in a while.
+
+    With `keep_trunk` the records stay, out of sight, as long as a fork needs them; without it a run that has forks stays.
+    """
     with services.changing(run_id) as tx:
-        deletion.mark(tx, run_id)
+        deletion.mark(tx, run_id, keep_trunk=query.keep_trunk)
     return Response(status_code=204)
 
 
 @router.post("/{run_id}/clone", status_code=201)
 def clone_run(services: ServicesDep, run_id: RowId, body: r.RunClone) -> r.Run:
     """Queue a copy with some fields changed."""
+    return _copy(services, run_id, body, " (copy)")
+
+
+@router.post("/{run_id}/fork", status_code=201)
+def fork_run(services: ServicesDep, run_id: RowId, body: r.RunFork) -> r.Run:
+    """Queue a run that goes on from a checkpoint of this one, with some fields changed; the steps before it are shared."""
+    return _copy(services, run_id, body, f" from step {body.step}", body.step)
+
+
+def _copy(services: Services, run_id: int, body: r.RunClone, suffix: str, fork_at: int | None = None) -> r.Run:
     with services.database.read() as tx:
         original = store.row_of(tx, run_id)
     copy = r.RunCreate(
-        name=body.name or creation.copy_name(original["name"]),
+        name=body.name or creation.copy_name(original["name"], suffix),
         config=overridden(original["config"], body.overrides),
         tags=original["tags"],
         priority=original["priority"],
         parent_id=run_id,
+        fork_at=fork_at,
     )
     return _create(services, copy, None)
 

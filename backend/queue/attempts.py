@@ -10,7 +10,8 @@ from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.records import STOPS, TERMINAL, RunError
-from backend.errors import Conflict, LeaseLost
+from backend.errors import Conflict, Invalid, LeaseLost
+from backend.field_errors import FieldError
 from backend.queue import lease
 from backend.runs import reward_texts, store
 from backend.storage import history
@@ -36,7 +37,15 @@ OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "r
 
 def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
     """Say where the attempt begins; whether it had said so before. Raises LeaseLost, and Conflict for another place."""
-    store.require_step(lease.hold(tx, run_id, sent.attempt, terms), sent.from_step, done=True)
+    row = lease.hold(tx, run_id, sent.attempt, terms)
+    store.require_step(row, sent.from_step, done=True)
+    own = history.segments(tx, run_id)[-1].first
+    if sent.from_step < own:
+        raise Invalid(
+            FieldError(
+                "from_step", f"run {run_id} was forked at step {own} and begins no earlier (got {sent.from_step})"
+            )
+        )
     earlier = history.from_step(tx, run_id, sent.attempt)
     if earlier is not None and earlier != sent.from_step:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")

@@ -20,6 +20,7 @@ from backend.queue import lease
 from backend.runs import reward_texts
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
+from backend.storage import history
 from backend.storage.tables import attempt, run
 
 CONSIDERED = 20
@@ -109,7 +110,12 @@ def take(
 
 
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:
-    saved = [checkpoints.reference(one) for one in checkpoints.newest_in(tx, row["id"], store)]
+    trunk = history.segments(tx, row["id"])[:-1]
+    rows = checkpoints.newest_in(tx, row["id"], store)
+    if trunk:
+        fork = checkpoints.at(tx, trunk[-1].run_id, trunk[-1].last + 1)
+        rows += [fork] if fork is not None and fork["store"] == store else []
+    saved = [checkpoints.reference(one) for one in rows]
     start = checkpoint_of(row["config"]["model"]["source"])
     source = checkpoints.live_at(tx, *start) if start else None
     return p.Claim(
@@ -126,4 +132,8 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         model_commit=row["model_commit"],
         kept=retention.kept(tx, row["id"], row["config"], store),
         scored_by=reward_texts.binding(tx, row["id"]),
+        forked_at=trunk[-1].last + 1 if trunk else None,
+        trunk_config=tx.execute(select(run.c.config).where(run.c.id == trunk[-1].run_id)).scalar_one()
+        if trunk
+        else None,
     )

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, case, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    RowMapping,
+    case,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from backend import events
 from backend.contract import records as r
@@ -15,7 +27,7 @@ from backend.field_errors import FieldError
 from backend.runs import curve
 from backend.storage import history
 from backend.storage.statements import newest_first
-from backend.storage.tables import attempt, metric, report, run
+from backend.storage.tables import attempt, metric, report, run, trunk
 
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
@@ -44,7 +56,8 @@ _REWARDS = (
 _RECENT_REWARD = select(func.avg(_REWARDS.c.value / 16) * 16).scalar_subquery().label("recent_reward")
 """Sixteenths, which are exact: the sum of the largest rewards is beyond every number."""
 
-_SHOWN = select(run, _TRAINED, _RECENT_REWARD)
+FORKED_AT = select(func.max(trunk.c.below)).where(trunk.c.run_id == run.c.id).correlate(run).scalar_subquery()
+_SHOWN = select(run, _TRAINED, _RECENT_REWARD, FORKED_AT.label("forked_at"))
 
 
 def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
@@ -55,12 +68,12 @@ def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
 def create(tx: Connection, new: Mapping[str, Any], at: datetime) -> int:
     """Queue a run with these columns, which were checked; its number."""
     values = {
+        "step": 0,
         **new,
         "status": "queued",
         "requested": "nothing",
         "attempt": 0,
         "failures": 0,
-        "step": 0,
         "summary": {},
         "sparkline": curve.empty(),
         "created_at": at,
@@ -90,8 +103,20 @@ def require(tx: Connection, run_id: int) -> None:
 
 
 def of_present(table: FromClause) -> ColumnElement[bool]:
-    """Whether a row's run is there: rows of a deleted one stay for a while."""
-    return exists().where(run.c.id == table.c.run_id, PRESENT)
+    """Whether a row's run is there, or a fork of it: rows of a deleted one stay for a while."""
+    return or_(exists().where(run.c.id == table.c.run_id, PRESENT), needed_by_forks(table.c.run_id))
+
+
+def needed_by_forks(run_id: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether a run that is there has steps of this one in its history."""
+    fork = run.alias()
+    return exists().where(trunk.c.of_run_id == run_id, fork.c.id == trunk.c.run_id, fork.c.status != DELETED)
+
+
+def forks_of(tx: Connection, run_id: int) -> list[int]:
+    """The runs that have steps of this one in their history."""
+    query = select(trunk.c.run_id).join(run, run.c.id == trunk.c.run_id).where(trunk.c.of_run_id == run_id, PRESENT)
+    return list(tx.execute(query.order_by(trunk.c.run_id)).scalars())
 
 
 def get(tx: Connection, run_id: int) -> r.Run:
@@ -124,6 +149,10 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
         (query.tag, select(1).select_from(tags).where(tags.c.value == query.tag).exists()),
         (query.search, run.c.name.icontains(query.search or "", autoescape=True)),
         (query.sweep, run.c.sweep_id == query.sweep),
+        (
+            query.forked_from,
+            exists().where(trunk.c.run_id == run.c.id, trunk.c.of_run_id == query.forked_from).correlate(run),
+        ),
     ]
     asked = (condition for value, condition in filters if value is not None)
     rows, cursor = newest_first(tx, _SHOWN.where(PRESENT, *asked), run.c.id, query)

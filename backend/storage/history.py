@@ -1,13 +1,69 @@
-"""Which rows are live: a resumed run goes on from a checkpoint, and what an earlier attempt did beyond it is history.
+"""Whose rows a run's history is made of, and which of them are live.
+
+A fork's history is its trunk, steps of the runs from which it came, and then its own: the rows of the trunk stay those of their run.
+
+A resumed run goes on from a checkpoint, and what an earlier attempt did beyond it is history.
 
 A row of a step is live if its step is below the `from_step` of every later attempt. A state (a checkpoint, an evaluation)
 counts the steps done before it, so it is live up to that step itself: the checkpoint that an attempt began from is its own.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table, and_, func, not_, or_, select, true, update
 
 from backend.contract.protocol import EVALUATION
-from backend.storage.tables import attempt, metric
+from backend.storage.tables import attempt, metric, trunk
+
+LAST = 2**63 - 1
+
+
+class Segment(NamedTuple):
+    """The steps of a history, from `first` to `last`, that are in the rows of one run."""
+
+    run_id: int
+    first: int
+    last: int
+
+
+def segments(tx: Connection, run_id: int) -> list[Segment]:
+    """What a run's history is made of, in the order of its steps."""
+    rows = tx.execute(select(trunk.c.of_run_id, trunk.c.below).where(trunk.c.run_id == run_id).order_by(trunk.c.below))
+    ends = [*map(tuple, rows), (run_id, LAST + 1)]
+    starts = [0, *(below for _, below in ends)]
+    return [Segment(of, first, below - 1) for first, (of, below) in zip(starts, ends, strict=False)]
+
+
+def within(tx: Connection, run_id: int, first: int, last: int) -> list[Segment]:
+    """The same for a window of steps, both included."""
+    cut = (Segment(of, max(low, first), min(high, last)) for of, low, high in segments(tx, run_id))
+    return [one for one in cut if one.first <= one.last]
+
+
+def is_fork(tx: Connection, run_id: int) -> bool:
+    """Whether some of its history is in the rows of other runs."""
+    return len(segments(tx, run_id)) > 1
+
+
+def of_run(tx: Connection, table: FromClause, run_id: int) -> ColumnElement[bool]:
+    """Whether a step's row is of the run's live history; of a run that is no fork, whether it is its own."""
+    parts = segments(tx, run_id)
+    return and_(in_segments(table, parts), uncut(tx, table, *(part.run_id for part in parts)))
+
+
+def in_segments(table: FromClause, parts: Sequence[Segment]) -> ColumnElement[bool]:
+    """Whether a step's row is in one of these, live or not."""
+    return or_(
+        *(
+            and_(
+                table.c.run_id == of,
+                true() if first == 0 else table.c.step >= first,
+                true() if last == LAST else table.c.step <= last,
+            )
+            for of, first, last in parts
+        )
+    )
 
 
 def begin(tx: Connection, run_id: int, number: int, from_step: int) -> None:

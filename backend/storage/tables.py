@@ -119,6 +119,16 @@ run = Table(
     sqlite_autoincrement=True,
 )
 
+trunk = Table(
+    "trunk",
+    metadata,
+    # of a fork: whose rows are its steps below this one, down to that of the row before, or to 0
+    run_id_column(key=True),
+    Column("below", Id, primary_key=True, autoincrement=False),
+    Column("of_run_id", Id, nullable=False),
+    Index(None, "of_run_id"),
+)
+
 sweep = Table(
     "sweep",
     metadata,

@@ -77,7 +77,7 @@ def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]
 
     Those without the number that sorts come last.
     """
-    live = history.uncut(tx, prompt_group, run_id)
+    live = history.uncut(tx, prompt_group, *(part.run_id for part in history.segments(tx, run_id)))
     filters: list[tuple[object, ColumnElement[bool]]] = [
         (query.step, prompt_group.c.step == query.step),
         (query.prompt_id, prompt_group.c.prompt_id == query.prompt_id),
@@ -95,10 +95,10 @@ def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]
 
 def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
     """Live groups of one prompt in several runs, by run and step."""
-    live = history.uncut(tx, prompt_group, *query.runs)
+    live = or_(*(history.of_run(tx, prompt_group, run_id) for run_id in query.runs))
     found = (
         select(prompt_group.c.id)
-        .where(prompt_group.c.run_id.in_(query.runs), prompt_group.c.prompt_id == query.prompt_id, live)
+        .where(prompt_group.c.prompt_id == query.prompt_id, live)
         .order_by(prompt_group.c.run_id, prompt_group.c.step, prompt_group.c.id)
     )
     return _summaries(tx, live, *statements.find(tx, found, query))
@@ -115,15 +115,16 @@ def _summaries(
 
 def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
     """Whether a group is of the run and its prompt, or one of its completions, has the term."""
+    own = history.in_segments(prompt_group, history.segments(tx, run_id))
     if not term:
-        return prompt_group.c.run_id == run_id
+        return own
     asks = search.contains(tx, prompt_group.c.prompt_text, term)
     answers = search.contains(tx, completion.c.text, term)
     prompts = search.candidates(tx, prompt_group, run_id, term, search.MOST)
     texts = search.candidates(tx, completion, run_id, term, search.MOST)
     if prompts is None or texts is None:
         anywhere = select(1).where(completion.c.group_id == prompt_group.c.id, answers).exists()
-        return and_(prompt_group.c.run_id == run_id, or_(asks, anywhere))
+        return and_(own, or_(asks, anywhere))
     either = union(
         select(prompt_group.c.id).where(search.among(prompt_group, run_id, prompts), asks),
         select(completion.c.group_id).where(search.among(completion, run_id, texts), answers),
@@ -164,7 +165,7 @@ def steps(tx: Connection, run_id: int, query: StepQuery, limit: int = MAX_STEPS)
     """The live steps that have groups, and how many are in which state."""
     counted = (
         select(prompt_group.c.step, prompt_group.c.state, func.count())
-        .where(prompt_group.c.run_id == run_id, history.uncut(tx, prompt_group, run_id))
+        .where(history.of_run(tx, prompt_group, run_id))
         .group_by(prompt_group.c.step, prompt_group.c.state)
         .order_by(prompt_group.c.step, prompt_group.c.state)
     )
@@ -183,7 +184,8 @@ def steps(tx: Connection, run_id: int, query: StepQuery, limit: int = MAX_STEPS)
 
 def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[CompletionHit]:
     """Live completions; those without the number that sorts come last."""
-    live = select(completion.c.id).where(history.uncut(tx, completion, run_id), *_completion_conditions(query))
+    uncut = history.uncut(tx, completion, *(part.run_id for part in history.segments(tx, run_id)))
+    live = select(completion.c.id).where(uncut, *_completion_conditions(query))
     found = search.narrow(tx, live, completion, run_id, completion.c.text, query.search)
     # the order of one of the indexes, or its reverse; a column that stood there twice would be sorted by once more
     columns = dict.fromkeys((COMPLETION_SORTS[query.sort.removeprefix("-")], completion.c.step, completion.c.id))

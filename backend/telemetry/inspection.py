@@ -25,7 +25,7 @@ POINTS = 40  # of the rewards of a prompt that a list shows
 
 def prompts(tx: Connection, run_id: int, query: PromptQuery) -> r.Page[PromptSummary]:
     """Prompts of the live groups, searched in what the model first read; those whose rewards did not change come last."""
-    live = history.uncut(tx, prompt_group, run_id), prompt_group.c.run_id == run_id
+    live = (history.of_run(tx, prompt_group, run_id),)
     found = select(prompt_group.c.prompt_id).where(*live)
     if query.search:
         firsts = select(func.min(prompt_group.c.id)).where(*live).group_by(prompt_group.c.prompt_id)
@@ -82,7 +82,7 @@ def _drawn(tx: Connection, run_id: int, term: str | None, most: int) -> Iterator
             func.count().label("draws"),
             func.sum(case((draw.state == "probe", 1), else_=0)).label("probes"),
         )
-        .where(draw.run_id == run_id, history.uncut(tx, prompt_group, run_id))
+        .where(history.of_run(tx, prompt_group, run_id))
         .group_by(draw.prompt_id)
         .order_by(func.count().desc(), draw.prompt_id)
         .limit(most)
@@ -116,16 +116,16 @@ def _reward(tx: Connection, run_id: int, *, latest: bool) -> Any:
     draw = prompt_group.alias()
     order = (draw.c.step.desc(), draw.c.id.desc()) if latest else (draw.c.step, draw.c.id)
     query: Select[Any] = select(draw.c.reward_mean).where(
-        draw.c.run_id == run_id, draw.c.prompt_id == prompt_group.c.prompt_id, draw.c.reward_mean.is_not(None)
+        draw.c.prompt_id == prompt_group.c.prompt_id, draw.c.reward_mean.is_not(None)
     )
-    return query.where(history.uncut(tx, draw, run_id)).order_by(*order).limit(1).scalar_subquery()
+    return query.where(history.of_run(tx, draw, run_id)).order_by(*order).limit(1).scalar_subquery()
 
 
 def _summaries(tx: Connection, run_id: int, prompt_ids: Sequence[str]) -> list[PromptSummary]:
     draw = prompt_group.c
     query = (
         select(draw.prompt_id, draw.id, draw.step, draw.state, draw.reward_mean)
-        .where(draw.run_id == run_id, draw.prompt_id.in_(prompt_ids), history.uncut(tx, prompt_group, run_id))
+        .where(draw.prompt_id.in_(prompt_ids), history.of_run(tx, prompt_group, run_id))
         .order_by(draw.prompt_id, draw.step, draw.id)
     )
     draws: dict[str, list[Any]] = defaultdict(list)
@@ -162,8 +162,7 @@ def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) 
     """Live groups of a step, in order, without texts; no groups if the run does not have the step."""
     found = (
         select(prompt_group.c.id)
-        .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
-        .where(history.uncut(tx, prompt_group, run_id))
+        .where(prompt_group.c.step == step, history.of_run(tx, prompt_group, run_id))
         .order_by(prompt_group.c.index, prompt_group.c.id)
     )
     ids, cursor = statements.find(tx, found, query)
@@ -185,8 +184,8 @@ def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distr
     """Histograms of what was trained on, at steps with groups that are spread over the range, all on the same bins."""
     steps = (
         select(prompt_group.c.step)
-        .where(prompt_group.c.run_id == run_id, prompt_group.c.state.in_(TRAINED))
-        .where(prompt_group.c.step >= (query.from_step or 0), history.uncut(tx, prompt_group, run_id))
+        .where(history.of_run(tx, prompt_group, run_id), prompt_group.c.state.in_(TRAINED))
+        .where(prompt_group.c.step >= (query.from_step or 0))
         .group_by(prompt_group.c.step)
         .order_by(prompt_group.c.step)
     )
@@ -196,8 +195,8 @@ def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distr
     column = completion.c[query.value]
     numbers = (
         select(completion.c.step, column)
-        .where(completion.c.run_id == run_id, completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
-        .where(history.uncut(tx, completion, run_id))
+        .where(history.of_run(tx, completion, run_id))
+        .where(completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
     )
     rows = tx.execute(numbers).all()
     edges = _edges([number for _, number in rows if number is not None], bins)

@@ -1,22 +1,23 @@
 """Metrics in long format: stored by report, read as live series, thinned for charts to the mean and the extremes of each stretch."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
 from backend.contract.queries import MetricQuery
 from backend.storage import history
+from backend.storage.history import LAST, Segment
 from backend.storage.statements import upsert
 from backend.storage.tables import METRIC_WIDTHS, attempt, metric, run
 from backend.telemetry import stretches
 from backend.telemetry.stretches import Point, fitting_width, in_stretches, plain, stretch_of
 
-LAST = 2**63 - 1
+T = TypeVar("T")
 ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not
 VALUES = 500_000  # in one answer, over all its series and runs: some 10 MB; an export has every value
 
@@ -49,16 +50,16 @@ def read(tx: Connection, run_id: int, query: MetricQuery, *, runs: int = 1) -> r
     high = LAST if query.to_step is None else query.to_step
     latest = select(run.c.summary).where(run.c.id == run_id)  # the run's row keeps the latest value of each metric
     names = query.names or list(tx.execute(latest).scalar_one_or_none() or ())
-    series = _thinned(tx, run_id, names, low, high, query, runs)
+    series = _thinned(tx, history.within(tx, run_id, low, high), names, low, high, query, runs)
     return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
 
 
-def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: int) -> dict[str, list[Point]]:
-    """Every live point of some series, or of all, between two steps."""
+def _raw(tx: Connection, part: Segment, names: Collection[str]) -> dict[str, list[Point]]:
+    """Every live point of some series, or of all, in a part of a run's history."""
     query = (
         select(metric.c.name, metric.c.step, metric.c.value)
         .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == run_id, is_live(), metric.c.step >= low, metric.c.step <= high)
+        .where(metric.c.run_id == part.run_id, is_live(), metric.c.step >= part.first, metric.c.step <= part.last)
         .order_by(metric.c.name, metric.c.step, metric.c.attempt)
     )
     if names:
@@ -68,13 +69,19 @@ def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: in
 
 
 def _thinned(
-    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, query: MetricQuery, runs: int
+    tx: Connection,
+    parts: Sequence[Segment],
+    names: Collection[str],
+    low: int,
+    high: int,
+    query: MetricQuery,
+    runs: int,
 ) -> dict[str, r.Series]:
-    """The series in stretches; those that are short enough value by value."""
+    """The series in stretches; those that are short enough value by value. `parts` of a history cover the steps from `low` to `high`."""
     count = len(names) * runs
     bound = max(4, VALUES // count) if count else VALUES
     most = bound if query.max_points is None else min(query.max_points, bound)  # points of each series
-    extents = stretches.extents(tx, run_id, names, low, high)
+    extents = stretches.extents(tx, parts, names)
     newest = max((extent.last_step for extent in extents.values()), default=0)
     by_width: dict[int, list[str]] = defaultdict(list)
     for name in names:
@@ -83,16 +90,17 @@ def _thinned(
     for width, group in by_width.items():
         source = _source(width)
         if source == 1:
-            for name, points in _raw(tx, run_id, group, low, high).items():
+            for name, points in _joined(_raw(tx, part, group) for part in parts).items():
                 own = width  # evaluations have no roll-ups: if there are too many, their width is found here
                 if width == 1 and len(points) > most:
                     own = fitting_width(points[0][0], points[-1][0], most)
-                parts = (stretch_of(*point) for point in points)
-                series[name] = plain(points) if own == 1 else in_stretches(parts, own, low)
+                each = (stretch_of(*point) for point in points)
+                series[name] = plain(points) if own == 1 else in_stretches(each, own, low)
         else:
             end = newest - newest % source + source - 1  # of the last stretch
-            found = _stretches(tx, run_id, group, source, low, high if high < newest else end)
-            series |= {name: in_stretches(parts, width, low) for name, parts in found.items()}
+            last = high if high < newest else end
+            found = _joined(_stretches(tx, part._replace(last=min(part.last, last)), group, source) for part in parts)
+            series |= {name: in_stretches(each, width, low) for name, each in found.items()}
     return series
 
 
@@ -116,14 +124,22 @@ def _source(width: int) -> int:
     return max((one for one in METRIC_WIDTHS if one <= width), default=1)
 
 
-def _stretches(
-    tx: Connection, run_id: int, names: Collection[str], width: int, low: int, high: int
-) -> dict[str, list[tuple[Any, ...]]]:
-    """The parts that cover a window: whole stretches, and at an end that lies within one, each value by itself."""
+def _joined(parts: Iterable[Mapping[str, list[T]]]) -> dict[str, list[T]]:
+    """The series of several parts of a history, one behind the other."""
+    whole: dict[str, list[T]] = defaultdict(list)
+    for part in parts:
+        for name, values in part.items():
+            whole[name] += values
+    return whole
+
+
+def _stretches(tx: Connection, part: Segment, names: Collection[str], width: int) -> dict[str, list[tuple[Any, ...]]]:
+    """What covers a part of a history: whole stretches, and at an end that lies within one, each value by itself."""
+    low, high = part.first, part.last
     start, stop = -(-low // width) * width, (high + 1) // width * width
-    inner = stretches.read(tx, run_id, names, width, start, stop)
-    head = _raw(tx, run_id, names, low, min(start - 1, high)) if low < start else {}
-    tail = _raw(tx, run_id, names, max(start, stop), high) if max(start, stop) <= high else {}
+    inner = stretches.read(tx, part.run_id, names, width, start, stop)
+    head = _raw(tx, part._replace(last=min(start - 1, high)), names) if low < start else {}
+    tail = _raw(tx, part._replace(first=max(start, stop)), names) if max(start, stop) <= high else {}
     return {
         name: [
             *(stretch_of(*point) for point in head.get(name, ())),

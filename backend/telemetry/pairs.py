@@ -9,7 +9,7 @@ from backend.contract.pairs import PairRecord, PairReport
 from backend.contract.queries import PairQuery
 from backend.storage import history
 from backend.storage.statements import beginning, upsert
-from backend.storage.tables import attempt, pair
+from backend.storage.tables import pair
 
 
 def store(tx: Connection, run_id: int, attempt_: int, step: int, pairs: Sequence[PairReport]) -> None:
@@ -25,8 +25,7 @@ def page(tx: Connection, run_id: int, query: PairQuery) -> r.Page[PairRecord]:
     texts = (beginning(column) for column in (pair.c.prompt, pair.c.chosen, pair.c.rejected))
     rows = (
         select(pair.c.step, pair.c.index, pair.c.prompt_id, *texts, pair.c.margin)
-        .join(attempt, history.of_attempt(pair))
-        .where(pair.c.run_id == run_id, history.live(pair.c.step))
+        .where(history.of_run(tx, pair, run_id))
         .order_by(pair.c.step.desc(), pair.c.index)
     )
     if query.step is not None:

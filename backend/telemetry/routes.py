@@ -16,11 +16,19 @@ from backend import events
 from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
-from backend.contract.inspection import CommonPrompt, CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.inspection import (
+    CommonPrompt,
+    CompletionHit,
+    Difference,
+    Distribution,
+    Lineage,
+    PromptSummary,
+    StepScores,
+)
 from backend.contract.pairs import PairRecord
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, StepNumber
-from backend.telemetry import groups, inspection, metrics, pairs, traces
+from backend.telemetry import groups, inspection, lineage, metrics, pairs, traces
 
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
@@ -116,6 +124,20 @@ def common_prompts(services: ServicesDep, query: Annotated[q.CommonPromptQuery, 
     """Prompts that several runs have drawn, by their texts."""
     with _reading(services, *query.runs) as tx:
         return inspection.common(tx, query)
+
+
+@router.get("/lineage")
+def run_lineage(services: ServicesDep, query: Annotated[q.LineageQuery, Query()]) -> r.Page[Lineage]:
+    """Of what the histories of runs are made: a fork's first steps are another run's."""
+    with _reading(services, *query.runs) as tx:
+        return r.Page[Lineage](items=[lineage.lineage(tx, run_id) for run_id in query.runs])
+
+
+@router.get("/runs/{run_id}/difference/{other_id}")
+def run_difference(services: ServicesDep, run_id: RowId, other_id: RowId) -> Difference:
+    """From where on two runs differ."""
+    with _reading(services, run_id, other_id) as tx:
+        return lineage.difference(tx, run_id, other_id)
 
 
 @router.get("/runs/{run_id}/pairs")

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, func, select, text
 
+from backend.storage import history
 from backend.storage.tables import completion, prompt_group
 
 MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
@@ -24,11 +25,12 @@ def narrow(
     tx: Connection, query: Select[Any], table: Table, run_id: int, searched: Column[Any], term: str | None
 ) -> Select[Any]:
     """The query over the rows of a run, or over those of them that have the term."""
+    own = history.in_segments(table, history.segments(tx, run_id))
     if not term:
-        return query.where(table.c.run_id == run_id)
+        return query.where(own)
     query = query.where(contains(tx, searched, term))
     ids = candidates(tx, table, run_id, term, MOST)
-    return query.where(table.c.run_id == run_id if ids is None else among(table, run_id, ids))
+    return query.where(own if ids is None else among(table, run_id, ids))
 
 
 def narrow_few(
@@ -55,7 +57,7 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
 
 def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) -> list[int] | None:
     """The only rows, of this run and of its time, that may have the term; None if the index does not help, or names more than `most`."""
-    if tx.dialect.name != "sqlite":
+    if tx.dialect.name != "sqlite" or history.is_fork(tx, run_id):  # whose rows are of several runs and times
         return None
     index = INDEXES[table.name]
     trigrams = _trigrams(term)[:ENOUGH] if len(term) > 2 else _beginning(tx, index, term)

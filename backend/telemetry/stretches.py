@@ -129,10 +129,15 @@ class Extent(NamedTuple):
     values: int
 
 
-def extents(tx: Connection, run_id: int, names: Collection[str], low: int, high: int) -> dict[str, Extent]:
-    """The extent of each series that has stretches between two steps, both included."""
-    values = {"run_id": run_id, "names": list(names), "low": low, "high": high}
-    return {name: Extent(*rest) for name, *rest in tx.execute(_EXTENTS, values)}
+def extents(tx: Connection, parts: Sequence[history.Segment], names: Collection[str]) -> dict[str, Extent]:
+    """The extent of each series that has stretches in these parts of a run's history."""
+    found: dict[str, Extent] = {}
+    for run_id, low, high in parts:
+        values = {"run_id": run_id, "names": list(names), "low": low, "high": high}
+        for name, first, last, count in tx.execute(_EXTENTS, values):
+            earlier = found.get(name, Extent(first, last, 0))
+            found[name] = Extent(earlier.first_step, min(last, high), earlier.values + count)
+    return found
 
 
 def read(

@@ -44,7 +44,7 @@ def recomputed(tx: Connection, run_id: int) -> dict[str, Any]:
     query = (
         select(metric.c.step, metric.c.name, metric.c.value)
         .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == run_id, metrics.is_live())
+        .where(history.in_segments(metric, history.segments(tx, run_id)), metrics.is_live())
         .order_by(metric.c.step, metric.c.attempt)
     )
     summary: Summary = {}

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -44,13 +44,15 @@ class _File(NamedTuple):
     sha256: str
 
 
-def files(tx: Connection, run_id: int, groups: Iterable[Group]) -> dict[Place, _File]:
-    """The trace files of the steps that these groups are of, by attempt and step."""
-    steps = {group.step for group in groups}
-    query = select(trace_file.c.attempt, trace_file.c.step, trace_file.c.path, trace_file.c.sha256).where(
-        trace_file.c.run_id == run_id, trace_file.c.step.in_(steps)
+def files(tx: Connection, groups: Sequence[Group]) -> dict[Place, _File]:
+    """The trace files of the steps that these groups of one history are of, by attempt and step."""
+    runs, steps = {group.run_id for group in groups}, {(group.run_id, group.step) for group in groups}
+    place = trace_file.c.run_id, trace_file.c.attempt, trace_file.c.step
+    query = select(*place, trace_file.c.path, trace_file.c.sha256).where(
+        trace_file.c.run_id.in_(runs), trace_file.c.step.in_({step for _, step in steps})
     )
-    return {(row.attempt, row.step): _File(row.path, row.sha256) for row in tx.execute(query)}
+    rows = tx.execute(query)
+    return {(row.attempt, row.step): _File(row.path, row.sha256) for row in rows if (row.run_id, row.step) in steps}
 
 
 class TokenTable:

@@ -6,8 +6,11 @@ gc.disable()  # until all is imported, by the trainer, too: it stays
 
 import os
 import time
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
+import psutil
 import torch
 import transformers
 from datasets import Dataset
@@ -17,16 +20,40 @@ from trl import GRPOTrainer
 import groupscope
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
+from groupscope.aside import Guard
 from sides.messages import Command, Job, Pipe, Ready, Trained, peak_memory
 from sides.trl_side import Watch, reward_of, settings
+
+
+class Hooks:
+    """How long the training's own threads were in what `watch` does, and the processor time of the process that it has beside them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        call = Guard.__call__
+
+        def timed(guard: Guard, what: Callable[..., Any], *args: Any) -> None:
+            began = time.perf_counter()
+            call(guard, what, *args)
+            self.seconds += time.perf_counter() - began
+
+        Guard.__call__ = timed  # type: ignore[method-assign]
+
+    @property
+    def beside(self) -> float:
+        """Seconds so far, of all threads."""
+        return sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children())
 
 
 class Blocks(TrainerCallback):
     """Lets a block of steps through at a time, and says how long it took by the clock, and in processor time of all threads."""
 
     def __init__(self, pipe: Pipe, each: int) -> None:
-        self._pipe, self._each = pipe, each
-        self._began = (0.0, 0.0)
+        self._pipe, self._each, self._hooks = pipe, each, Hooks()
+        self._began = (0.0, 0.0, 0.0, 0.0)
+
+    def _now(self) -> tuple[float, float, float, float]:
+        return time.perf_counter(), time.process_time(), self._hooks.seconds, self._hooks.beside
 
     def on_step_begin(
         self,
@@ -41,10 +68,11 @@ class Blocks(TrainerCallback):
         if state.global_step:
             wall = time.perf_counter() - self._began[0]
             time.sleep(1.0)  # for what is done aside, of which the processor time is to be known
-            used = time.process_time() - self._began[1]
-            self._pipe.tell(Trained(lengths=[], metrics={"wall": wall, "processor": used}, peak_memory=peak_memory()))
+            _, *used = (now - then for now, then in zip(self._now(), self._began, strict=True))
+            metrics = {"wall": wall} | dict(zip(("processor", "hooks", "beside"), used, strict=True))
+            self._pipe.tell(Trained(lengths=[], metrics=metrics, peak_memory=peak_memory()))
         self._pipe.asked(Command)
-        self._began = (time.perf_counter(), time.process_time())
+        self._began = self._now()
 
 
 def main() -> None:

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import altair as alt
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from backend.contract.protocol import EVALUATION
+from backend.contract.records import Series
 from dashboard.charts.figure import Figure, Spec, canvas, colour, specification, tips
 from dashboard.charts.interval import t_quantile
 from dashboard.charts.lines import (
@@ -129,6 +131,7 @@ def _lines(name: str, groups: Sequence[Group], view: View, front: Collection[int
         x=np.concatenate([positions(run.metrics, name, view.axis, run.completions_per_step) for _, run in drawn]),
         front=np.repeat([group.number in front for group, _ in drawn], [len(one.step) for _, _, one in series]),
     )
+    table = table[np.concatenate([_own(one, run.begins) for (_, run), (*_, one) in zip(drawn, series, strict=True)])]
     table = table[table["x"].notna()]  # of a run that lacks what places it along this axis
     if view.zoom is not None:
         parts = [view.inside(of_line) for _, of_line in table.groupby("label", sort=False)]
@@ -140,6 +143,12 @@ def _lines(name: str, groups: Sequence[Group], view: View, front: Collection[int
             bottom = table[["low", "value"]].min(axis=None)
             table = table.assign(low=table["low"].fillna(bottom).where(table["high"].notna()))
     return with_gaps(table)
+
+
+def _own(series: Series, begins: int) -> NDArray[np.bool_]:
+    """Which points are drawn of a line that begins at a step: those from there on, and the last before, where it leaves another line."""
+    before = sum(step < begins for step in series.step)
+    return np.arange(len(series.step)) >= before - 1
 
 
 def _bands(name: str, groups: Sequence[Group], view: View, front: Collection[int]) -> pd.DataFrame:

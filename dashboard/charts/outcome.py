@@ -40,6 +40,7 @@ class Member:
     counts: bool
     metrics: Metrics
     completions_per_step: float
+    begins: int = 0  # the step from which its line is drawn: of a fork, what comes before is another line's
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The curves of runs, one by one or by setting, over its seeds; their results, what each setting gained, and whether it is luck."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import pandas as pd
 import streamlit as st
@@ -34,7 +36,9 @@ from dashboard.comparison.judgement import (
     in_rank,
     mean_and_std,
 )
-from dashboard.comparison.metrics import Found, fetch, with_whole_ends
+from dashboard.comparison.metrics import Found, fetch, shared_steps, with_whole_ends
+from dashboard.comparison.partings import draw_partings
+from dashboard.comparison.seeds import draw_plan
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
@@ -47,11 +51,17 @@ CALM = 5  # this many settings can all be in front
 BEST = 3  # of more settings, the first and those that gained most
 
 
-def groups_of(runs: Sequence[Run], found: Found, fields: Sequence[str]) -> list[Group]:
-    """The runs grouped by the fields, in the order in which their values first appear; without fields, each run by itself."""
+def groups_of(
+    runs: Sequence[Run], found: Found, fields: Sequence[str], shared: Mapping[int, int] = MappingProxyType({})
+) -> list[Group]:
+    """The runs grouped by the fields, in the order in which their values first appear; without fields, each run by itself.
+
+    Of each fork, `shared` says how many of its first steps another line has already.
+    """
     if not fields:
         colours = run_colours([run.id for run in runs])
-        return [Group(label(run), run.id, Stroke(colours[run.id]), (_member(run, found, counts=True),)) for run in runs]
+        alone = {run.id: replace(_member(run, found, counts=True), begins=shared.get(run.id, 0)) for run in runs}
+        return [Group(label(run), run.id, Stroke(colours[run.id]), (alone[run.id],)) for run in runs]
     members: dict[str, list[Member]] = {}
     for run in runs:
         members.setdefault(setting(run, fields), []).append(_member(run, found, counts=run.status == "finished"))
@@ -79,8 +89,10 @@ def draw_curves(runs: list[Run], controls: Controls) -> None:
     with guard():
         found = fetch(runs, (*names, SUCCESS) if controls.by else names, controls.view)
         whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
+        shared = {} if controls.by else shared_steps(runs)
     with charts:
-        _draw_charts(runs, groups_of(runs, found, controls.by), controls)
+        draw_partings(runs, shared)
+        _draw_charts(runs, groups_of(runs, found, controls.by, shared), controls)
     _draw_outcomes(runs, whole, controls, judged)
     if controls.by:
         _draw_differences(whole, judged, updates_of(runs, controls.by))
@@ -224,10 +236,10 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     labels = [group.label for group in groups]
     against = st.selectbox("Compared with", labels, key="against", bind="query-params", width=300)
     reference = groups[labels.index(against)]
-    values = final(reference, judged.name, judged.tail)
+    finals = {group.label: final(group, judged.name, judged.tail) for group in groups}
     lines = [
         f"**{plain(f'{group.label} − {reference.label}')}** · "
-        f"{plain(verdict(difference(final(group, judged.name, judged.tail), values)))}"
+        f"{plain(verdict(difference(finals[group.label], finals[reference.label])))}"
         f"{unequal(updates[group.label], updates[reference.label])}"
         for group in groups
         if group is not reference
@@ -238,3 +250,4 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
         "finished; with fewer than three common seeds, Welch's over the seeds of each. There is no verdict with two seeds, or if the "
         "difference is exactly the same in every seed: without a spread there is no interval. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
     )
+    draw_plan(finals, reference.label)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
+from backend.contract.inspection import Lineage
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.charts.comparison import View
@@ -44,6 +45,31 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
     first = min(first for first, _ in parts) // width * width  # whole stretches
     last = max(last for _, last in parts) // width * width + width - 1
     return _refine(found, runs, names, (first, last), width_of(last - first + 1, points), keep=totals)
+
+
+def shared_steps(runs: Sequence[Run]) -> dict[int, int]:
+    """Of each fork, how many of its first steps are those of a run before it in the list."""
+    if not any(run.forked_at is not None for run in runs):
+        return {}
+    known = client().lineage(runs=[run.id for run in runs]).items
+    found: dict[int, int] = {}
+    for place, one in enumerate(known):
+        common = max((_common(one, other) for other in known[:place]), default=0)
+        if common:
+            found[one.run_id] = common
+    return found
+
+
+def _common(one: Lineage, other: Lineage) -> int:
+    steps = 0
+    for mine, theirs in zip(one.segments, other.segments, strict=False):
+        if mine.run_id != theirs.run_id:
+            break
+        ends = [end for end in (mine.last, theirs.last) if end is not None]
+        steps = min(ends) + 1 if ends else steps
+        if mine.last != theirs.last:
+            break
+    return steps
 
 
 def points_of(lines: int) -> int:

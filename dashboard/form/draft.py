@@ -42,6 +42,7 @@ class Draft:
     name: str = ""
     tags: list[str] = field(default_factory=list)
     parent_id: int | None = None
+    fork_at: int | None = None  # the step of the parent from whose checkpoint the run goes on
     origin: str | None = None  # the address that filled it, so that the same address fills it once
     left_out: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)  # what of TRL's settings has no counterpart
@@ -58,7 +59,13 @@ class Draft:
     sample_refused: str | None = None
     sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
+    given: tuple[str, dict[str, Json]] | None = None  # a model's source, and the config.json that was given for it
     id: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def config_json(self) -> dict[str, Json] | None:
+        """What was given for the model that is chosen now."""
+        return self.given[1] if self.given is not None and self.given[0] == self.get("model.source") else None
 
     def key(self, path: str) -> str:
         """The key of the widget at a path."""
@@ -90,19 +97,20 @@ class Draft:
         self.kept = self.config
         self.changes[""] += 1
 
-    def fill_from_run(self, run: Run, *, checkpoint: int | None = None) -> None:
-        """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
+    def fill_from_run(self, run: Run, *, checkpoint: int | None = None, fork_at: int | None = None) -> None:
+        """Start from a run's stored configuration, and from its weights where a checkpoint is given, or go on from one as a fork."""
         config: Json = dict(run.config)
         if checkpoint is not None:
             config = put(config, "model.source", f"run:{run.id}@{checkpoint}")
         self.fill(cast("dict[str, Json]", config))
-        self.name = f"{run.name} (copy)" if checkpoint is None else f"{run.name} from step {checkpoint}"
+        step = checkpoint if fork_at is None else fork_at
+        self.name = f"{run.name} (copy)" if step is None else f"{run.name} from step {step}"
         self.tags = list(run.tags)
-        self.parent_id = run.id
+        self.parent_id, self.fork_at = run.id, fork_at
 
     def submission_key(self) -> str:
         """The same for the same content of the same form: pressing Start twice makes one run."""
-        content = yaml.safe_dump([self.id, self.config, self.name, self.tags, self.parent_id])
+        content = yaml.safe_dump([self.id, self.config, self.name, self.tags, self.parent_id, self.fork_at])
         return str(uuid5(NAMESPACE_URL, content))
 
 
@@ -140,7 +148,7 @@ def discard() -> None:
 
 
 def origin_checkpoint(query: str) -> tuple[int, int] | None:
-    """The (run, step) that `?from=3@40` or `?reward=3@40` names."""
+    """The (run, step) that `?from=3@40`, `?fork=3@40` or `?reward=3@40` names."""
     return checkpoint_of(f"run:{query}")
 
 
@@ -210,5 +218,5 @@ def show_files(draft: Draft) -> None:
             except Unreadable as reason:
                 st.error(plain(str(reason)), icon=":material/error:")
             else:
-                draft.parent_id, draft.remarks = None, remarks
+                draft.parent_id, draft.fork_at, draft.remarks = None, None, remarks
                 st.rerun()

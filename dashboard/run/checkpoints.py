@@ -10,7 +10,7 @@ from backend.contract.training import Decoding
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
 from dashboard.downloads.routes import model_address
-from dashboard.format import absolute, ago, plain, size
+from dashboard.format import absolute, ago, count, plain, size
 from dashboard.group.cards import draw_cards
 from dashboard.session import client, guard, in_the_way, link, queued
 from dashboard.status import look
@@ -18,6 +18,7 @@ from dashboard.stored import as_policy_run, get, number_at, text_at
 from dashboard.text import show_text
 from dashboard.wording import show_number
 
+FORKS = 12  # that the menu offers
 SAMPLE = "sample"  # in the address: the sample whose completions are shown
 
 
@@ -96,6 +97,8 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
         if run.kind == "reward_model":
             link_as_reward(run, checkpoint.step)
         else:
+            if run.kind == "grpo":
+                link_fork(run, checkpoint.step, "Fork here")
             link(
                 "new-run",
                 "Start a run from it",
@@ -119,6 +122,32 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
         if checkpoint.store.startswith("s3://")
         else "This path is on the worker's machine. If the backend runs on another machine, it refuses the download: copy the folder by hand."
     )
+
+
+def link_fork(run: Run, step: int, label: str) -> None:
+    """A link to the form of a run that goes on from this run's checkpoint."""
+    link(
+        "new-run",
+        label,
+        icon=":material/fork_right:",
+        help="The form, filled in from this run, for one that goes on from this checkpoint with its optimizer and draws.",
+        fork=f"{run.id}@{step}",
+    )
+
+
+def draw_fork_menu(run: Run) -> None:
+    """A menu of the steps at which the run can be forked: those of its checkpoints."""
+    with st.popover(
+        "Fork here", icon=":material/fork_right:", help="Go on from one of its steps with something changed"
+    ):
+        with guard():
+            checkpoints = client().checkpoints(run.id)
+        if not checkpoints:
+            st.caption("A run is forked where it has a checkpoint, and this one has none yet.")
+        for checkpoint in checkpoints[: -FORKS - 1 : -1]:
+            link_fork(run, checkpoint.step, f"After step {count(checkpoint.step)}")
+        if len(checkpoints) > FORKS:
+            st.caption("Earlier ones: see Checkpoints.")
 
 
 def link_as_reward(run: Run, step: int) -> None:

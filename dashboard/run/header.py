@@ -25,6 +25,7 @@ from dashboard.format import (
     recent_reward,
 )
 from dashboard.run.checkpoints import link_as_reward
+from dashboard.run.family import draw_family
 from dashboard.session import carried_out, client, guard, in_the_way, link, run_now
 from dashboard.status import AGAIN, look, phase_in_words
 from dashboard.stored import number_at, text_at
@@ -83,6 +84,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
                 vary="Settings",
             )
     _origin(run)
+    draw_family(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run, run.error)
     if run.status == "stopped" and not run.recorded:

@@ -15,6 +15,7 @@ from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
 from dashboard.format import count, counted, plain
 from dashboard.health import draw_health_line
+from dashboard.run.checkpoints import draw_fork_menu
 from dashboard.run.first_step import draw_first_step
 from dashboard.run.ranks import draw_slow_line
 from dashboard.session import client, guard
@@ -116,6 +117,8 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             thinned = run.progress.step > POINTS
             means = "A point is the mean of several steps, the faint band their range. " if thinned else ""
             st.caption(f":material/zoom_in: {means}Drag across a chart to zoom in{click}.")
+        if run.kind == "grpo":
+            draw_fork_menu(run)
     return weight, more
 
 
@@ -150,7 +153,7 @@ def _about_loss(run: Run, loss: Series | None) -> str:
     how = stored_estimator(run.config)
     if how.reads == "tokens":
         return "The critic's error is part of it. Judge the run by its reward."
-    if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
+    if loss is None or run.recorded or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
         return "Judge the run by its reward."
     aggregation = text_at(run.config, "algorithm.aggregation", "sequence_mean")
     if aggregation not in ("sequence_mean", "group_token_mean"):

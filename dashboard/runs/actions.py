@@ -9,7 +9,7 @@ import streamlit as st
 
 from backend.contract.commands import possible
 from backend.contract.records import TERMINAL, Run, RunUpdate
-from dashboard.session import carried_out, client, link
+from dashboard.session import carried_out, client, guard, link
 from dashboard.status import AGAIN
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
@@ -71,7 +71,9 @@ def show_actions(run: Run) -> None:
         key=key,
     ):
         if asked is not None:
-            st.markdown(f":red[{asked.question}]", width="content")
+            forks = _forks(run) if asked == DELETE else []
+            which = f"{', '.join(f'#{one}' for one in forks)} forked from it: delete it, and keep the steps that {'they need' if len(forks) > 1 else 'it needs'}?"
+            st.markdown(f":red[{which if forks else asked.question}]", width="content")
             key = f"{asked.verb}-{run.id}-yes"
             st.button("Yes", key=key, help=asked.help, type="tertiary", on_click=_act, args=(run, asked.verb))
             st.button("No", key=f"{asked.verb}-{run.id}-no", type="tertiary", on_click=_ask, args=(None,))
@@ -98,6 +100,12 @@ def show_actions(run: Run) -> None:
         )
 
 
+def _forks(run: Run) -> list[int]:
+    """The runs that need steps of this one."""
+    with guard():
+        return [one.id for one in client().runs(forked_from=run.id, limit=5).items]
+
+
 def _ask(what: tuple[int, str] | None) -> None:
     st.session_state[_ASKING] = what
 
@@ -107,7 +115,7 @@ def _act(run: Run, verb: str) -> None:
 
     def act() -> None:
         if verb == DELETE.verb:
-            client().delete_run(run.id)
+            client().delete_run(run.id, keep_trunk=bool(_forks(run)))
         elif verb == FIRST.verb:
             waiting = client().runs(kind="training", status="queued", limit=200).items
             above_all = min(_HIGHEST, max(one.priority for one in waiting) + 1) if waiting else 0

@@ -91,7 +91,8 @@ def _show_run(run: Run) -> DeltaGenerator:
         model = model_name(str(source)) if source else ""
         processes = int(number_at(run.config, "compute.processes", 1))
         several = counted(processes, "process", "processes") if processes > 1 else ""
-        about = " · ".join(plain(str(part)) for part in (f"#{run.id}", recipe, model, several) if part)
+        fork = f"fork of #{run.parent_id} at {count(run.forked_at)}" if run.forked_at is not None else ""
+        about = " · ".join(plain(str(part)) for part in (f"#{run.id}", fork, recipe, model, several) if part)
         tags = "".join(f" :gray-badge[{plain(tag)}]" for tag in run.tags[:3])
         what.markdown(f":gray[{about}]{tags}")
         if failure:

@@ -34,8 +34,8 @@ PART, FORM, BEFORE_LAUNCH = "part", "Form", "Before launch"
 
 
 def fill_from_address(draft: Draft, catalog: Catalog) -> None:
-    """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
-    names = ("clone", "from", "reward", "pairs", "recipe")
+    """Take the start that the address names, once: a clone, a fork, a checkpoint, a reward model, judged pairs, or a recipe."""
+    names = ("clone", "fork", "from", "reward", "pairs", "recipe")
     origin = next((f"{name}={value}" for name in names if (value := read(name))), None)
     if draft.config and origin in (None, draft.origin):
         return
@@ -45,7 +45,7 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
             if restore(draft, client().run(sample_id)):
                 return
     kind, _, value = (origin or "").partition("=")
-    start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
+    start = drafts.origin_checkpoint(value) if kind in ("from", "fork", "reward") else None
     judged = origin_of(value) if kind == "pairs" else None
     if judged is not None:
         pairs, recipe = client().preview_upload(judged.upload), recipe_of(catalog, judged.recipe)
@@ -54,6 +54,8 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
     elif start is not None and kind == "reward":
         draft.fill(rewarded_by(client().run(start[0]), start[1], catalog.recipes[0]))
         draft.parent_id = start[0]
+    elif start is not None and kind == "fork":
+        draft.fill_from_run(client().run(start[0]), fork_at=start[1])
     elif start is not None:
         draft.fill_from_run(client().run(start[0]), checkpoint=start[1])
     elif kind == "clone" and (cloned := whole(value)) is not None and (run := client().run(cloned)).from_form:
@@ -65,7 +67,7 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
 def choose_recipe(draft: Draft, catalog: Catalog, recipe_id: str | None) -> None:
     """Fill the form with a recipe; the first one where no such recipe is known."""
     draft.fill(recipe_of(catalog, recipe_id).config)
-    draft.parent_id = None
+    draft.parent_id = draft.fork_at = None
 
 
 def recipe_of(catalog: Catalog, recipe_id: str | None) -> RecipeCard:
@@ -137,7 +139,18 @@ def show_heading(draft: Draft) -> str:
 
 def show_origin(draft: Draft) -> None:
     """Where the form's values come from, if from another run, and what could not be taken over."""
-    if draft.parent_id is not None:
+    if draft.fork_at is not None:
+        link(
+            "run",
+            f"Fork of run {draft.parent_id} at step {draft.fork_at}",
+            icon=":material/fork_right:",
+            id=draft.parent_id,
+        )
+        st.caption(
+            "It goes on from that checkpoint with its optimizer and its draws, and shares the steps before it. Everything may change but "
+            "the model, its adapters, and whether there is a critic: the checkpoint has their shapes."
+        )
+    elif draft.parent_id is not None:
         link("run", f"Filled from run {draft.parent_id}", icon=":material/content_copy:", id=draft.parent_id)
     if draft.left_out:
         names = ", ".join(draft.left_out)
@@ -205,6 +218,7 @@ def start(draft: Draft) -> None:
             name=draft.name.strip() or None,
             tags=draft.tags,
             parent_id=draft.parent_id,
+            fork_at=draft.fork_at,
             idempotency_key=draft.submission_key(),
         ),
         "The backend does not answer. Press Start again once it is up: it makes one run, not two.",

@@ -1,0 +1,193 @@
+"""A fork shares the steps before it with the run that it comes from: seen in every view, kept as long as they are needed."""
+
+import math
+from typing import Any
+
+import pytest
+from acting import GRPO, Actor, group
+from processes import wait_until
+from serving import Backend
+
+from backend.contract.base import Json
+from backend.contract.client import ApiError
+from backend.contract.records import Run
+
+STEPS, AT = 90, 40
+
+
+def config(**changes: Json) -> dict[str, Any]:
+    budget: Any = GRPO["budget"]
+    return {**GRPO, "budget": {**budget, "steps": STEPS}, **changes}
+
+
+def trained(actor: Actor, first: int, last: int, sign: float = 1.0) -> None:
+    """Steps with a reward that says whose they are, and a missing value now and then."""
+    for step in range(first, last):
+        reward = None if step % 7 == 3 else sign * step
+        actor.report(step, metrics={"reward": reward, "loss": 1.0}, groups=[group(prompt_id=f"p{step % 5}")])
+
+
+@pytest.fixture
+def parent(backend: Backend) -> Run:
+    run = backend.client.create_run(config())
+    actor = Actor(backend.client).begin()
+    trained(actor, 0, AT)
+    actor.save(AT)
+    trained(actor, AT, STEPS)
+    actor.save(STEPS)
+    actor.finish()
+    return run
+
+
+def forked(backend: Backend, of: Run, at: int = AT, until: int = 70) -> tuple[Run, Actor]:
+    fork = backend.client.fork_run(of.id, at, {"algorithm.kl.beta": 0.5})
+    actor = Actor(backend.client)
+    claim = actor.claim()
+    assert claim is not None
+    assert claim.resume is not None
+    assert (claim.run_id, claim.forked_at, claim.resume.run_id, claim.resume.step) == (fork.id, at, of.id, at)
+    actor.start(at)
+    trained(actor, at, until, -1.0)
+    return fork, actor
+
+
+def test_a_fork_has_the_steps_of_its_trunk_and_then_its_own(backend: Backend, parent: Run) -> None:
+    fork, actor = forked(backend, parent)
+    whole = {step: None if step % 7 == 3 else float(step if step < AT else -step) for step in range(70)}
+    found = backend.client.metrics(fork.id, names=("reward",)).series["reward"]
+    assert dict(zip(found.step, found.value, strict=True)) == whole
+    assert [one.step for one in backend.client.steps(fork.id)] == list(range(70))
+    runs = {step: backend.client.groups(fork.id, step=step).items[0].run_id for step in (0, AT - 1, AT, 69)}
+    assert runs == {0: parent.id, AT - 1: parent.id, AT: fork.id, 69: fork.id}
+    assert backend.client.run(fork.id).summary["reward"] == -69.0
+    assert sum(one.draws for one in backend.client.prompts(fork.id).items) == 70
+    assert len(backend.client.groups(fork.id, prompt_id="p0", limit=50).items) == 14
+    assert len(backend.client.groups_of_prompt(prompt_id="p0", runs=(fork.id,)).items) == 14
+    assert len(backend.client.completions(fork.id, search="text 1", limit=200).items) == 70
+    assert backend.client.step_scores(fork.id, AT - 1).groups[0].prompt_id == f"p{(AT - 1) % 5}"
+    actor.save(60)
+    again = Actor(backend.client, "two")
+    actor.finish("released")
+    claim = again.claim()
+    assert claim is not None
+    assert [one.step for one in (claim.resume, *claim.earlier) if one is not None] == [60, AT]
+
+
+@pytest.mark.parametrize("window", [(0, 69), (0, 39), (38, 41), (40, 69), (13, 66)])
+@pytest.mark.parametrize("points", [4, 10, 40])
+def test_a_thinned_series_of_a_fork_is_that_of_its_values(
+    backend: Backend, parent: Run, window: tuple[int, int], points: int
+) -> None:
+    fork, _ = forked(backend, parent)
+    low, high = window
+    asked = {"names": ("reward",), "from_step": low, "to_step": high}
+    plain = backend.client.metrics(fork.id, **asked).series["reward"]
+    values = dict(zip(plain.step, plain.value, strict=True))
+    assert list(values) == list(range(low, high + 1))
+    thinned = backend.client.metrics(fork.id, max_points=points, **asked).series["reward"]
+    assert len(thinned.step) <= max(points, 4)
+    if thinned.stretches is None:
+        assert thinned == plain
+        return
+    for start, end, mean, least, most in zip(
+        thinned.stretches.start,
+        thinned.step,
+        thinned.value,
+        thinned.stretches.low,
+        thinned.stretches.high,
+        strict=True,
+    ):
+        of_stretch = [value for step in range(start, end + 1) if (value := values[step]) is not None]
+        if not of_stretch:
+            assert (least, mean, most) == (None, None, None)
+            continue
+        assert mean is not None
+        assert (least, most) == (min(of_stretch), max(of_stretch))
+        assert math.isclose(mean, sum(of_stretch) / len(of_stretch), abs_tol=1e-9)
+
+
+def test_a_fork_of_a_fork_has_both_trunks(backend: Backend, parent: Run) -> None:
+    fork, actor = forked(backend, parent)
+    actor.save(60)
+    actor.finish()
+    second, _ = forked(backend, fork, 60, 65)
+    series = backend.client.metrics(second.id, names=("reward",)).series["reward"]
+    assert series.step == list(range(65))
+    owners = [backend.client.groups(second.id, step=step).items[0].run_id for step in (10, 50, 62)]
+    assert owners == [parent.id, fork.id, second.id]
+    third = backend.client.fork_run(fork.id, AT)  # where that one began itself
+    assert backend.client.run(third.id).forked_at == AT
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model.source": "builtin:other"}, "has the weights of that model"),
+        ({"model.lora": {"rank": 8, "alpha": 16}}, "adapters have the shapes"),
+        ({"algorithm.advantage": {"kind": "gae"}}, "has no value head"),
+        ({"budget.steps": AT}, "let it have more"),
+    ],
+)
+def test_what_a_checkpoint_cannot_become_is_refused_with_the_reason(
+    backend: Backend, parent: Run, change: dict[str, Json], why: str
+) -> None:
+    with pytest.raises(ApiError, match=why):
+        backend.client.fork_run(parent.id, AT, change)
+
+
+def test_a_step_without_a_checkpoint_names_those_that_there_are(backend: Backend, parent: Run) -> None:
+    with pytest.raises(ApiError, match=f"no checkpoint after 41 steps; it has: {AT}, {STEPS}"):
+        backend.client.fork_run(parent.id, AT + 1)
+
+
+def test_a_fork_never_begins_before_its_trunk_ends(backend: Backend, parent: Run) -> None:
+    backend.client.fork_run(parent.id, AT)
+    actor = Actor(backend.client)
+    assert actor.claim() is not None
+    with pytest.raises(ApiError, match=f"was forked at step {AT} and begins no earlier"):
+        actor.start(0)
+
+
+def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_stays_until_they_go(
+    backend: Backend, parent: Run
+) -> None:
+    fork, actor = forked(backend, parent)
+    actor.finish()
+    with pytest.raises(ApiError, match=f"Run {fork.id} was forked from run {parent.id}"):
+        backend.client.delete_run(parent.id)
+    backend.client.delete_run(parent.id, keep_trunk=True)
+    with pytest.raises(ApiError, match="no run"):
+        backend.client.run(parent.id)
+    assert backend.client.deletions() == []
+    [summary] = backend.client.groups(fork.id, step=3).items
+    assert backend.client.group(summary.id).run_id == parent.id
+    assert len(backend.client.metrics(fork.id, names=("loss",)).series["loss"].step) == 70
+    second = backend.client.fork_run(fork.id, AT)  # its checkpoint is there, too
+    backend.client.delete_run(fork.id, keep_trunk=True)
+    assert Actor(backend.client).claim() is not None
+    with pytest.raises(ApiError, match="running"):
+        backend.client.delete_run(second.id)
+
+
+def test_the_trunk_goes_with_its_last_fork(backend: Backend, parent: Run) -> None:
+    fork, actor = forked(backend, parent)
+    actor.finish()
+    backend.client.delete_run(parent.id, keep_trunk=True)
+    backend.client.delete_run(fork.id)
+    wait_until(lambda: not backend.client.deletions(), "both are removed")
+    with backend.services.database.read() as tx:
+        assert tx.exec_driver_sql("SELECT count(*) FROM prompt_group").scalar_one() == 0
+        assert tx.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 0
+
+
+def test_a_checkpoint_that_a_fork_began_from_is_not_removed(backend: Backend) -> None:
+    budget: Any = GRPO["budget"]
+    run = backend.client.create_run(config(budget={**budget, "steps": STEPS, "keep": {"last": 1}}))
+    actor = Actor(backend.client).begin()
+    trained(actor, 0, 10)
+    actor.save(10)
+    backend.client.fork_run(run.id, 10)
+    for step in (20, 30):
+        trained(actor, step - 10, step)
+        actor.save(step)
+    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, 30]

@@ -1,0 +1,46 @@
+"""A run is forked from its charts: the form, the new run with its family, and the comparison in which the trunk is drawn once."""
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from on_page import field, lines, points
+from playwright.sync_api import Page, expect
+from processes import tiny_run, wait_until
+from stack import Stack
+
+pytestmark = pytest.mark.slow
+
+STEPS, AT = 8, 4
+
+
+def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    parent = stack.client.create_run(tiny_run(STEPS, every=2), name="the trunk")
+    assert stack.site.wait_for_end(parent.id).status == "finished"
+    page = open_page(f"/run?id={parent.id}")
+    page.get_by_role("button", name="Fork here").click()
+    page.get_by_role("link", name=f"After step {AT}").first.click()
+    page.wait_for_url(re.compile(rf"fork={parent.id}%40{AT}|fork={parent.id}@{AT}"))
+    expect(page.get_by_text(f"Fork of run {parent.id} at step {AT}").first).to_be_visible()
+    rate = field(page, "Learning rate")
+    rate.fill("0.002")
+    rate.press("Enter")
+    expect(page.get_by_text("full training at 0.002").first).to_be_visible()  # the form has taken it
+    page.get_by_role("button", name="Start run").click()
+    page.wait_for_url(re.compile(rf"/run\?id=(?!{parent.id}$)\d+"))
+    fork = stack.client.runs(forked_from=parent.id).items[0]
+    ended = stack.site.wait_for_end(fork.id)
+    assert (ended.status, ended.forked_at, ended.config["optimizer"]["learning_rate"]) == ("finished", AT, 0.002)  # type: ignore[index,call-overload]
+
+    page.get_by_text(f"Fork of run {parent.id} at step {AT}").first.click()
+    page.get_by_role("link", name="Compare these").click()
+    page.wait_for_url(re.compile("/compare"))
+    expect(page.get_by_text(f"are the same up to step {AT}, which is drawn once")).to_be_visible()
+    chart = page.locator(".st-key-compare-1")
+    for label, count in (("the trunk #", STEPS), ("from step", STEPS - AT + 1)):
+        line = lines(chart).and_(page.locator(f"[aria-label*='{label}']")).last
+        wait_until(lambda line=line, count=count: points(line) == count, f"{label} has its points")  # type: ignore[misc]

@@ -1,0 +1,67 @@
+"""A run that goes on from another run's checkpoint: without a change it is that run, and with one it differs from its first update on."""
+
+from typing import Any
+
+import pytest
+from processes import BEGINNINGS, Site, tiny_run
+from test_resume import end_of, history
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+STEPS, AT = 12, 6
+CONFIGS: dict[str, dict[str, Any]] = {
+    "grpo": {"algorithm": {"kl": {"beta": 0.04}}},
+    "ppo": {"algorithm": {"advantage": {"kind": "gae"}}},
+    "dapo": {
+        "algorithm": {"dead_groups": "resample", "surrogate": {"kind": "clip", "epsilon_high": 0.28}},
+        "rewards": {"functions": [{**BEGINNINGS, "patterns": ["1", "x"]}]},
+    },
+    "adapters": {
+        "model": {"lora": {"rank": 4, "alpha": 8}},
+        "optimizer": {"schedule": "cosine", "warmup_steps": 3},
+    },
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_fork_without_a_change_is_the_same_run(site: Site, config: str) -> None:
+    site.backend()
+    site.worker()
+    parent = site.client.create_run(tiny_run(STEPS, every=3, **CONFIGS[config]))
+    assert end_of(site, parent.id).status == "finished"
+    fork = site.client.fork_run(parent.id, AT)
+    assert (fork.parent_id, fork.forked_at, fork.progress.step) == (parent.id, AT, AT)
+    ended = end_of(site, fork.id)
+    assert (ended.status, ended.error) == ("finished", None)
+    whole, forked = history(site, parent.id), history(site, fork.id)
+    assert forked[0] == whole[0]
+    assert forked[1] == whole[1]
+    assert forked[2] == whole[2], "the weights"
+    own = {group.step for group in site.client.groups(fork.id, limit=50).items if group.run_id == fork.id}
+    assert own == set(range(AT, STEPS))
+
+
+def test_a_fork_with_another_beta_differs_from_its_first_update_on(site: Site) -> None:
+    site.backend()
+    site.worker()
+    parent = site.client.create_run(tiny_run(STEPS, every=3))
+    end_of(site, parent.id)
+    fork = site.client.fork_run(parent.id, AT, {"algorithm.kl.beta": 1.0})
+    assert end_of(site, fork.id).status == "finished"
+
+    def at(run_id: int, step: int) -> list[list[str]]:
+        groups = [site.client.group(one.id) for one in site.client.groups(run_id, step=step, sort="index").items]
+        return [[one.text for one in group.completions] for group in groups]
+
+    losses = {one: site.client.metrics(one, names=("loss",)).series["loss"].value for one in (parent.id, fork.id)}
+    assert losses[fork.id][:AT] == losses[parent.id][:AT]
+    assert losses[fork.id][AT] != losses[parent.id][AT]
+    assert at(fork.id, AT) == at(parent.id, AT)  # they were drawn before the update
+
+    # at step 0 policy and reference are the same: the penalty and its gradient are 0 until the first update
+    from_the_start = site.client.fork_run(parent.id, 0, {"algorithm.kl.beta": 1.0})
+    assert end_of(site, from_the_start.id).status == "finished"
+    loss = site.client.metrics(from_the_start.id, names=("loss",)).series["loss"].value
+    assert loss[0] == losses[parent.id][0]
+    assert at(from_the_start.id, 1) == at(parent.id, 1)
+    assert loss[1] != losses[parent.id][1]
