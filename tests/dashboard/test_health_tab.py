@@ -78,7 +78,7 @@ def test_a_run_that_does_well_has_no_line_and_a_calm_tab(backend: Backend, open_
     run_id = cut(backend, "fine", 0.1)
     assert not [button for button in open_page("run", id=run_id).button if button.key == "see-health"]
     at = open_page("run", id=run_id, tab="health")
-    assert "**No warnings.** 5 rules were checked; 12 could not be checked yet, or had no metrics." in said(at)
+    assert "**No warnings.** 6 rules were checked; 14 could not be checked yet, or had no metrics." in said(at)
     assert "not checked: kl not logged." in said(at)
     assert "Health" in {tab.label for tab in at.tabs}
 
