@@ -28,6 +28,7 @@ from backend.lifecycle.routes import router as runs
 from backend.people.routes import router as people
 from backend.preflight.models import router as models
 from backend.preflight.preflight import router as preflight
+from backend.properties.routes import router as properties
 from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
@@ -56,6 +57,7 @@ ROUTERS = (
     runs,
     sweeps,
     telemetry,
+    properties,
     health,
     people,
     checkpoints,

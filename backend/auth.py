@@ -15,6 +15,7 @@ from backend.server.origin import known_host, of_another_site
 from backend.settings import Settings
 
 OPEN_PATHS = frozenset({"/healthz"})
+UNAUTHORIZED = "This needs the backend's token, as Authorization: Bearer <token>. It lies in <home>/token there, or is its GROUPSCOPE_TOKEN."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -74,4 +75,4 @@ class Gate:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
             return None
-        return 401, "unauthorized", "This needs the backend's token: Authorization: Bearer <token>."
+        return 401, "unauthorized", UNAUTHORIZED

@@ -27,9 +27,9 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Services:
     """Settings, database, clock, the bell that wakes the event streams, what is known of the processes of runs, and how many uploaded
-    files are read at once.
+    files are read, and windows of completions studied, at once.
 
-    Reading one takes a processor and up to a gigabyte; the others wait without a thread.
+    Either takes a processor, and a file up to a gigabyte; the others wait without a thread.
     """
 
     settings: Settings
@@ -39,6 +39,7 @@ class Services:
     reserve: Reserve
     ranks: RanksHeard = field(default_factory=RanksHeard)
     conversions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+    studies: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @property
     def bucket(self) -> Bucket | None:

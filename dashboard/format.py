@@ -11,7 +11,7 @@ from dashboard.text import unturned
 MISSING = "–"
 NOT_FINITE = "NaN"
 REWARD = f"Reward, last {REWARD_STEPS}"
-REWARD_HELP = f"The mean of the last {REWARD_STEPS} steps."
+REWARD_HELP = f"The mean of the last {REWARD_STEPS} steps that logged it."
 # Within words and after them punctuation stays as it is, since nothing reads it as markup: Streamlit makes
 # names for screen readers from labels as they are written.
 _MARKUP = re.compile(r"((?<![A-Za-z])[-.,')]|(?<![A-Za-z ])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|[!-&*+/:-@\[-^`{-~])")

@@ -59,7 +59,7 @@ def draw_card(run: Run, hint: Hint, curves: Curves) -> None:
             st.caption(f"Rule: {said(hint.rule)}.")
             draw_ways(run, hint)
         if hint.evidence is not None:
-            known = curves[shown_steps(hint.evidence)]
+            known = curves.get(shown_steps(hint.evidence), {})
             drawn = [name for name in hint.evidence.metrics[:CHARTS] if name in known]
             for place, name in zip(charts.columns(max(len(drawn), 1)), drawn, strict=False):
                 with place:

@@ -24,7 +24,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.connection import Connection
 from backend.contract.conversation import joined, shortened, without_middle
 from backend.contract.foreign_metrics import in_our_names
-from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.groups import ROUNDED, CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.home import load
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import RunError
@@ -38,7 +38,6 @@ log = logging.getLogger("groupscope")
 P = ParamSpec("P")
 
 CAP_BYTES = 8 * 2**30  # of what waits on the disk for an absent backend
-ROUNDED = 1e-2  # an advantage up to this, where all rewards are equal, is rounding
 LONGEST_NAME = 200  # of a metric, in characters
 _LONGEST_BEAT = 2.0
 
@@ -85,6 +84,7 @@ def _quietly(
     @functools.wraps(method)
     def attempt(self: "Recording", /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
             self._say(f"{type(error).__name__}: {error}")
@@ -108,14 +108,15 @@ class Recording:
         self._client = connection.client()
         if (requests := logging.getLogger("httpx")).level == logging.NOTSET:
             requests.setLevel(logging.WARNING)  # a heartbeat every two seconds is not the script's news
-        self._name, self._weights = about.worker, weights
+        self._name, self._weights, self._address = about.worker, weights, connection.backend_url
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._said: set[str] = set()
         self._seq = 0
         self._began = time.monotonic()
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
-        self._lost: list[int] = []  # those that were not
+        self._lost: list[int] = []  # those that were not, or without their groups
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -139,7 +140,13 @@ class Recording:
         if error is None:
             self.finish()
         else:
-            self.fail(f"{type(error).__name__}: {error}")
+            self._end_by(error)
+
+    def _end_by(self, error: BaseException, *, seconds: float = 10.0) -> None:
+        if isinstance(error, KeyboardInterrupt):  # somebody had enough: nothing failed
+            self.finish("stopped", seconds=seconds)
+        else:
+            self.fail(f"{type(error).__name__}: {error}", seconds=seconds)
 
     @_quietly
     def log_groups(self, groups: Iterable[Group], step: int | None = None) -> None:
@@ -156,6 +163,11 @@ class Recording:
                     continue
                 self._groups.append(report)
                 self._tokens.append(tokens)
+
+    def _require_own_process(self) -> None:
+        """A process that was forked shares the files, and has none of the threads. Raises RuntimeError there."""
+        if os.getpid() != self._process:
+            raise RuntimeError("what a forked process logs is left out: log it in the process that began the run")
 
     def _checked(self, tokens: Tokens | None) -> Tokens | None:
         try:
@@ -195,10 +207,16 @@ class Recording:
             self._send(p.Report(attempt=1, seq=self._seq, logs=[line]))
 
     @_quietly
-    def end_step(self) -> None:
-        """Send what was logged of the step: nothing more comes of it."""
+    def end_step(self, seconds: float | None = None) -> None:
+        """Send what was logged of the step: nothing more comes of it. It ended now, or `seconds` after the training began."""
         with self._lock:
-            self._flush()
+            self._flush(seconds)
+
+    def lost(self, step: int) -> None:
+        """Note that something of a step could not be recorded, which the run's log says at its end."""
+        with self._lock:
+            if step not in self._lost[-1:]:
+                self._lost.append(step)
 
     def _at(self, step: int | None) -> bool:
         """Whether the step can still be reported; what waits of an earlier one is sent."""
@@ -215,7 +233,7 @@ class Recording:
         self._step = step
         return True
 
-    def _flush(self) -> None:
+    def _flush(self, seconds: float | None = None) -> None:
         if self._step is None:
             return
         step, groups, tokens, metrics = self._step, self._groups, self._tokens, self._metrics
@@ -235,12 +253,12 @@ class Recording:
                 groups=groups,
                 trace=trace,
                 logs=logs,
-                seconds=time.monotonic() - self._began,
+                seconds=time.monotonic() - self._began if seconds is None else seconds,
             )
             if report.trained_step is not None:
                 self._send(report)
         except Exception:  # a full disk, say; later ones may fit again
-            self._lost.append(step)
+            self.lost(step)
             raise
 
     def _send(self, report: p.Report) -> None:
@@ -267,7 +285,7 @@ class Recording:
             try:
                 self.end_step()
                 if self._lost:
-                    text = f"steps could not be recorded: {len(self._lost)}, the first of them step {self._lost[0]}"
+                    text = f"steps that could not be recorded whole: {len(self._lost)}, the first of them step {self._lost[0]}"
                     self.log_line(f"{text}; the program's own log says why", "warning")
                 if not self._over.is_set():
                     self._outbox.put(kind, message)
@@ -284,9 +302,12 @@ class Recording:
 
     def _at_exit(self) -> None:
         """The program ends: by an error, which its page says, or without a word, which it says once the lease has run out."""
+        if os.getpid() != self._process:
+            return
         error = getattr(sys, "last_value", None)
         if error is not None:
-            self.fail(f"{type(error).__name__}: {error}", seconds=2.0)
+            self._end_by(error, seconds=2.0)
+        self.end_step()
         with self._lock:
             if not self._closed:
                 self._close(2.0)
@@ -294,7 +315,7 @@ class Recording:
     def _on_claim(self, claim: p.Claim) -> None:
         self.run_id = claim.run_id
         self._claimed.set()
-        log.info("recorded as run %d", claim.run_id)
+        log.info("recorded as run %d of %s", claim.run_id, self._address)
 
     def _on_lost(self) -> None:
         self._say("the backend takes nothing more of this run: it was stopped or deleted there, or goes on elsewhere")
@@ -349,6 +370,7 @@ def start_run(
     knows (`{"sampling": {"group_size": 8}}`). `device` and `process` (its number) are those that train, if that is not this process. The backend is found as the command line finds it. Raises CannotStart without a token, and
     ValidationError for a `known` that says something else.
     """
+    show_log()
     settings = load(Connection, backend_url=backend, home=home)
     described = RecordedConfig.model_validate(
         {"trainer": Trainer(name=trainer, version=version), "theirs": dict(config or {}), **(known or {})}
@@ -364,6 +386,14 @@ def start_run(
     )
     weights = {one.name: one.weight for one in described.rewards.functions}
     return Recording(about, settings, from_step, weights, device or device_here())
+
+
+def show_log() -> None:
+    """Have what is logged here seen in a program that did not set up logging: its news, the run's number say, would go nowhere."""
+    if not log.hasHandlers():
+        (handler := logging.StreamHandler()).setFormatter(logging.Formatter("groupscope: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 def device_here() -> str:

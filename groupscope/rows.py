@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class Rows:
         ids, mask = output["completion_ids"].cpu().numpy(), output["completion_mask"].bool().cpu().numpy()
         # a row whose mask is empty was cut, and is left out of the loss for that
         there = np.where(mask.any(1, keepdims=True), mask, ids != padding)
-        lengths = (there * np.arange(1, ids.shape[1] + 1)).max(1)
+        lengths = (there * np.arange(1, ids.shape[1] + 1)).max(1, initial=0)
         if "tool_mask" in output:
             mask = mask & output["tool_mask"].bool().cpu().numpy()
         known = {ours: output[theirs] for theirs, ours in PER_TOKEN.items() if output.get(theirs) is not None}
@@ -182,20 +182,28 @@ class Recorder:
 
     def step(self, batches: Sequence[tuple[Batch, Sequence[Rows | None]]], step: int) -> None:
         """The groups of a step, of which the weights were updated."""
-        groups = [group for batch, everywhere in batches for group in batch.groups(self._texts, everywhere, self._ends)]
+        try:
+            groups = [group for batch, every in batches for group in batch.groups(self._texts, every, self._ends)]
+        except Exception:
+            self.lost(step)
+            raise
         self._recording.log_groups(groups, step)
+
+    def lost(self, step: int) -> None:
+        """Groups of a step could not be recorded."""
+        self._recording.lost(step)
 
     def metrics(self, metrics: Mapping[str, float | None], step: int) -> None:
         """Those of a step, or of an evaluation."""
         self._recording.log_metrics(metrics, step)
 
-    def end_step(self) -> None:
-        """Nothing more comes of the step."""
-        self._recording.end_step()
+    def end_step(self, seconds: float) -> None:
+        """Nothing more comes of the step, which ended so long after the training began."""
+        self._recording.end_step(seconds)
 
-    def finish(self) -> None:
+    def finish(self, outcome: Literal["finished", "stopped"] = "finished") -> None:
         """The training is over."""
-        self._recording.finish()
+        self._recording.finish(outcome, seconds=10.0 if outcome == "finished" else 2.0)
 
     def ended(self, error: str | None) -> None:
         """Its process ended before that. Without an error its page says so once the lease has run out."""

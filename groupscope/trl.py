@@ -10,6 +10,7 @@ process takes part whatever went wrong in it before: one that stayed away would 
 import logging
 import os
 import pickle
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from importlib.metadata import version
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 from transformers import TrainerCallback
@@ -28,7 +30,7 @@ from backend.contract.protocol import EVALUATION
 from backend.contract.trl import in_our_terms
 from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import device_here
+from groupscope.recording import device_here, show_log
 from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
 
@@ -42,8 +44,14 @@ OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 def attach(trainer: Any, **options: Any) -> None:
     """Have the trainer tell of its groups. Raises CannotStart without a token to show."""
     if trainer.accelerator.is_main_process:
+        show_log()
         load(Connection, home=options.get("home")).client().close()  # said now, and not after the model is loaded
+    watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
+    if watches:  # a notebook's cell that ran again
+        watches[0].options = dict(options)
+        return
     watcher = Watcher(trainer, options)
+    trainer.train = partial(watcher.train, trainer.train)
     trainer._generate_and_score_completions = partial(watcher.generate, trainer._generate_and_score_completions)
     trainer.compute_loss = partial(watcher.compute_loss, trainer.compute_loss)
     trainer._get_per_token_logps_and_entropies = partial(watcher.measure, trainer._get_per_token_logps_and_entropies)
@@ -54,7 +62,9 @@ class Watcher(TrainerCallback):
     """Follows one trainer. What goes wrong with the record is said once, and the training goes on."""
 
     def __init__(self, trainer: Any, options: Mapping[str, Any]) -> None:
-        self._trainer, self._options = trainer, dict(options)
+        self._trainer, self.options = trainer, dict(options)
+        self._began = 0.0  # the training, by the monotonic clock
+        self._whole = True  # nothing of this step's groups was lost
         self._batches: list[tuple[Batch, Rows]] = []  # of this step, in which a model may sample several times
         self._rows: Tensor | None = None  # those that the model is passed now
         self._aside: Aside | None = None  # while a training is recorded
@@ -66,11 +76,22 @@ class Watcher(TrainerCallback):
 
     # ---- the wrapped methods
 
+    def train(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """The training, from its beginning to its end. An error ends the record, too: the program may catch it and go on, as a notebook does."""
+        try:
+            return original(*args, **kwargs)
+        except KeyboardInterrupt:
+            self._end("finish", "stopped")
+            raise
+        except BaseException as error:
+            self._end("ended", f"{type(error).__name__}: {error}")
+            raise
+
     def generate(self, original: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """A batch of groups was made."""
         output = original(inputs, *args, **kwargs)
         if self._trainer.model.training:
-            self._safely(self._keep, inputs, output)
+            self._whole &= self._safely(self._keep, inputs, output)
         return output
 
     def compute_loss(self, original: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -97,10 +118,8 @@ class Watcher(TrainerCallback):
             self._safely(self._begin, state)
 
     def _begin(self, state: Any) -> None:
-        if self._aside is not None:  # a training that an error ended, in a notebook, say
-            self._aside.call("ended", "It broke off, and another training began.")
-            self._aside.close()
-        options = {"name": _name(self._trainer)} | self._options
+        self._began = time.monotonic()
+        options = {"name": _name(self._trainer)} | self.options
         about = {
             "trainer": "TRL",
             "version": version("trl"),
@@ -114,16 +133,20 @@ class Watcher(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated: what is known of the step's groups is whole."""
+        step = state.global_step - 1
         batches, self._batches = self._batches, []
+        whole, self._whole = self._whole, True
         everywhere = self._exchange.gathered([rows for _, rows in batches])
         if batches:
             known = [
                 (batch, [None if each is None else each[place] for each in everywhere])
                 for place, (batch, _) in enumerate(batches)
             ]
-            self._tell("step", known, state.global_step - 1)
+            whole &= self._tell("step", known, step)
+        if not whole:
+            self._tell("lost", step)
         if not control.should_log:
-            self._tell("end_step")
+            self._end_step()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """TRL logged means over the steps since it did last; what it logs of an evaluation begins with eval_."""
@@ -134,18 +157,25 @@ class Watcher(TrainerCallback):
             self._tell("metrics", evaluated, state.global_step)
         elif trained:
             self._tell("metrics", trained, state.global_step - 1)
-            self._tell("end_step")
+            self._end_step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The run is over."""
-        self._tell("finish")
+        self._end("finish")
+
+    def _end_step(self) -> None:
+        self._tell("end_step", time.monotonic() - self._began)
+
+    def _end(self, method: str, *args: Any) -> None:
+        """Have this said last of the record."""
+        self._tell(method, *args)
         aside, self._aside = self._aside, None
         if aside is not None:
             self._safely(aside.close)
 
-    def _tell(self, method: str, *args: Any) -> None:
-        if self._aside is not None:
-            self._safely(self._aside.call, method, *args)
+    def _tell(self, method: str, *args: Any) -> bool:
+        """Have it said in the process beside the training; False if it could not be handed over."""
+        return self._aside is None or self._safely(self._aside.call, method, *args)
 
     # ---- the record
 
@@ -225,7 +255,7 @@ def _batch(trainer: Any, rows: int) -> Batch:
         prompts=[(_question(one), _text(one)) for one in prompts],
         completions=[Said("" if (turns := _turns(one)) else _text(one), turns) for one in completions],
         rewards={name: list(values)[-whole:] for name, values in logs["rewards"].items()},
-        weights=trainer.reward_weights.tolist(),
+        weights=_weights(trainer),
         advantages=list(logs["advantages"])[-whole:],
         by_batch=trainer.scale_rewards == "batch",
     )
@@ -257,6 +287,11 @@ def _name(trainer: Any) -> str:
     return f"TRL on {model}"
 
 
+def _weights(trainer: Any) -> list[float]:
+    """Of the reward functions, as the configuration says them: the trainer has them rounded to float32."""
+    return [float(np.format_float_positional(one)) for one in trainer.reward_weights.numpy(force=True)]
+
+
 def _theirs(trainer: Any) -> dict[str, Json]:
     """The trainer's arguments, as far as JSON has them."""
     return dict(plain(trainer.args.to_dict()))
@@ -264,7 +299,7 @@ def _theirs(trainer: Any) -> dict[str, Json]:
 
 def _known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
-    weights = zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)
+    weights = zip(trainer.reward_func_names, _weights(trainer), strict=True)
     return in_our_terms(_theirs(trainer) | {"max_steps": steps}) | {
         "model": {"source": str(getattr(trainer.model.config, "_name_or_path", ""))[:300]},
         "rewards": {"functions": [{"name": name, "weight": weight} for name, weight in weights]},

@@ -30,7 +30,7 @@ class Estimator(Frozen):
 
 
 class GroupZscore(Estimator):
-    """(r − group mean) / (group std + eps): DeepSeekMath's group-relative advantage."""
+    """(r − group mean) / (max(group std, std_floor) + eps): DeepSeekMath's group-relative advantage, which has no floor."""
 
     kind: Literal["group_zscore"] = "group_zscore"
     divides_by = "group"
@@ -38,6 +38,10 @@ class GroupZscore(Estimator):
         "population", description="population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
     )
     eps: Eps = Field(1e-8, description="Added to the std.")
+    std_floor: Annotated[float, Field(ge=0, le=1e6)] = Field(
+        0.0,
+        description="The least std that rewards are divided by: where they nearly agree, their small differences stay small. 0: no floor.",
+    )
 
 
 class GroupCenter(Estimator):

@@ -32,6 +32,7 @@ from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
+from backend.contract.properties import PaidFor
 from backend.contract.replay import ReplayCreate, Replayed, ReplayOutlook
 from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
@@ -91,6 +92,12 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     return send
 
 
+def _weighed(config: Mapping[str, Json], config_json: Mapping[str, Json] | None) -> Json:
+    """A configuration to be weighed, with its model's config.json if that was given."""
+    given: dict[str, Json] = {} if config_json is None else {"config_json": dict(config_json)}
+    return {"config": dict(config), **given}
+
+
 @contextmanager
 def _about(file: str) -> Iterator[None]:
     """Puts the name of a file before a refusal."""
@@ -136,13 +143,16 @@ class Client:
         except (Unreachable, ApiError):
             return False
 
-    def preflight(self, config: Mapping[str, Json]) -> Preflight:
-        """What a configuration would do; also for a wrong one: the messages say what to correct."""
-        return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
+    def preflight(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Preflight:
+        """What a configuration would do; also for a wrong one: the messages say what to correct.
 
-    def models(self, config: Mapping[str, Json]) -> Models:
+        `config_json` is the content of its model's config.json, for a model that is not known there.
+        """
+        return self._to.post(Preflight, "/api/v1/runs/preflight", _weighed(config, config_json))
+
+    def models(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Models:
         """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""
-        return self._to.post(Models, "/api/v1/models", {"config": dict(config)})
+        return self._to.post(Models, "/api/v1/models", _weighed(config, config_json))
 
     def create_run(
         self,
@@ -185,6 +195,7 @@ class Client:
     completions = _list_of_run("completions", r.Page[CompletionHit], q.CompletionQuery)
     metrics = _list_of_run("metrics", r.Metrics, q.MetricQuery)
     distribution = _list_of_run("distribution", Distribution, q.DistributionQuery)
+    properties = _list_of_run("properties", PaidFor, q.PropertyQuery)
     logs = _list_of_run("logs", r.Page[r.LogRecord], q.LogQuery)
 
     run = _one("runs/{}", r.Run)

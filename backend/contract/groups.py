@@ -8,6 +8,9 @@ from backend.contract.base import CleanText, Count, LongText, Record, ShortText,
 from backend.contract.conversation import Turns, length_of
 from backend.contract.people import Bookmark, Thumb
 
+ROUNDED = 1e-2
+"""An advantage up to this, if all rewards are equal, is a trainer's rounding."""
+
 GroupState = Literal["live", "zero_variance", "unscored", "filtered", "probe"]
 """`filtered`: replaced by dynamic sampling. `probe`: of a fixed prompt that is sampled every few steps, never trained on."""
 FinishReason = Literal["stop", "length"]

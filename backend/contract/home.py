@@ -138,7 +138,7 @@ def stored_token(home: Path) -> str:
     except OSError as error:
         raise CannotStart(
             f"no token: {file} cannot be read ({error.strerror}); run this where `groupscope up` runs, name its directory "
-            "with --home, or set GROUPSCOPE_TOKEN"
+            "with --home or GROUPSCOPE_HOME, or set GROUPSCOPE_TOKEN"
         ) from None
 
 

@@ -1,11 +1,36 @@
-"""The dimensions of a language model, from which its size and the memory that it needs follow."""
+"""The dimensions of a language model, from which its size and the memory that it needs follow; and how its config.json says them."""
 
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from backend.contract.base import Record
+from backend.contract.base import Json, Record
+
+_TIED: Mapping[str, Json] = {"tie_word_embeddings": True}
+_LEFT_OUT: Mapping[str, Mapping[str, Json]] = {
+    "llama": {},
+    "mistral": {"num_key_value_heads": 8},
+    "qwen2": {"num_key_value_heads": 32},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
+    "smollm3": {"num_key_value_heads": 4, **_TIED},
+    "gemma": {"num_key_value_heads": 16, "head_dim": 256, **_TIED},
+    "gemma2": {"num_key_value_heads": 4, "head_dim": 256, **_TIED},
+    "gemma3_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        **_TIED,
+    },
+    "granite": {},
+    "olmo2": {},
+}
+"""By architecture, what transformers takes for a field that a config.json may leave out."""
+COUNTED = frozenset(_LEFT_OUT)
+"""Architectures with the layers of Llama: what `ModelShape` counts of them is what there is, but for biases and small norms."""
+_NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 
 Dimension = Annotated[int, Field(ge=1, le=2**26)]
 
@@ -52,3 +77,43 @@ class ModelShape(Record):
     def parameters(self) -> int:
         """How many there are in all."""
         return self.blocks + self.head * (1 if self.tied else 2)
+
+
+def shape_in(config: Mapping[str, Json]) -> ModelShape:
+    """The dimensions that a config.json says; of an architecture that is not `COUNTED`, as if its layers were Llama's.
+
+    Raises ValueError, with a sentence for the person who gave it, if the layers are others or something is missing.
+    """
+    kind = str(config.get("model_type") or "")[:60]
+    if not kind:
+        raise ValueError("it has no model_type: give the config.json that lies beside a model's weights")
+    if experts := next((name for name in config if "expert" in name and config[name]), None):
+        raise ValueError(f"{kind} has experts ({experts}), whose memory is not counted here")
+    if config.get("text_config"):
+        raise ValueError(
+            f"{kind} has other parts than a language model (text_config), whose memory is not counted here"
+        )
+    said = dict(_LEFT_OUT.get(kind, {})) | {name: value for name, value in config.items() if value is not None}
+    if missing := [name for name in _NEEDED if name not in said]:
+        raise ValueError(
+            f"{kind} has other layers than Llama's, which are not counted here: its config.json lacks {missing[0]}"
+        )
+    heads, hidden = said["num_attention_heads"], said["hidden_size"]
+    each = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
+    try:
+        return ModelShape.model_validate(
+            {
+                "hidden": hidden,
+                "layers": said["num_hidden_layers"],
+                "heads": heads,
+                "kv_heads": said.get("num_key_value_heads", heads),
+                "head_dim": said.get("head_dim", each),
+                "intermediate": said["intermediate_size"],
+                "vocabulary": said["vocab_size"],
+                "context": said.get("max_position_embeddings", 2048),
+                "tied": said.get("tie_word_embeddings", False),
+            }
+        )
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise ValueError(f"{kind}: {'.'.join(map(str, wrong['loc']))} cannot be {wrong['input']!r:.40}") from error

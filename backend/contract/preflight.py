@@ -31,9 +31,14 @@ class MemoryEstimate(Record):
 
 
 class TimeEstimate(Record):
-    """Seconds, by part where that is known, and what they rest on; `measured` by earlier steps, or counted from the shapes."""
+    """Seconds, by part where that is known, and what they rest on; `measured` by earlier steps, or counted from the shapes.
+
+    Between `low_seconds` and `high_seconds` lay nine of ten measured steps, or what was counted may be off so far; None of few steps.
+    """
 
     seconds_per_step: float
+    low_seconds: float | None = None
+    high_seconds: float | None = None
     total_seconds: float
     basis: str
     measured: bool = True
@@ -66,6 +71,7 @@ class Preflight(Record):
     trained_pairs: int | None = None  # how many are trained on; a pair that is seen twice counts twice
     memory: MemoryEstimate | None = None
     time: TimeEstimate | None = None
+    time_unknown: str = ""  # why there is no time
     # None until something like this run was sampled; no dead groups are forecast then
     success_rate: float | None = None
     success_basis: str | None = None

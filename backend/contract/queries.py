@@ -127,6 +127,14 @@ class DistributionQuery(Frozen):
     bins: Annotated[int, Field(ge=1, le=100)] = 30
 
 
+class PropertyQuery(Frozen):
+    """What a reward (a component by its name; without one the total) pays for in a window of steps."""
+
+    reward: Word | None = None
+    from_step: Step | None = None
+    to_step: Step | None = None
+
+
 class GroupQuery(PageQuery):
     """Groups of a run; a leading minus sorts in descending order."""
 

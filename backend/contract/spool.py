@@ -183,7 +183,7 @@ class Spool:
             try:
                 answer = self._send(*message)
             except Unreachable as error:
-                log.log(said, "the backend does not answer, trying again: %s", error)
+                log.log(said, "%s; trying again", error)
             except ApiError as error:
                 if error.code == "lease_lost":
                     self._on_lost()

@@ -35,7 +35,7 @@ class TokenTexts:
         if "".join(texts) != whole:
             texts = list(self._completed(ids, texts))
         if "".join(texts) != whole:
-            texts = list(self._by_prefix(ids))
+            texts = list(self._in_context(ids))
         return [text.encode(errors="replace") for text in texts]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -56,13 +56,13 @@ class TokenTexts:
                 yield together
                 pending = []
 
-    def _by_prefix(self, ids: Sequence[int]) -> Iterator[str]:
-        """Where a token's text depends on what is before it: what the text up to it has more than the text before it."""
-        shown = ""
+    def _in_context(self, ids: Sequence[int]) -> Iterator[str]:
+        """Where a token's text depends on what is before it: what the text of it and of the last one before it has more than that one's."""
+        context = begin = 0
         for end in range(1, len(ids) + 1):
-            text = self._decode(ids[:end])
+            text = self._decode(ids[context:end])
             if text.endswith(_INCOMPLETE) and end < len(ids):
                 yield ""
             else:
-                yield text[len(shown) :]
-                shown = text
+                yield text[len(self._decode(ids[context:begin])) :]
+                context, begin = begin, end

@@ -66,7 +66,7 @@ PARAMETERS = {
     },
 }
 ADVANTAGES: dict[str, dict[str, Json]] = {
-    "group": {"kind": "group_zscore", "std": "sample", "eps": _EPS},
+    "group": {"kind": "group_zscore", "std": "sample", "eps": _EPS, "std_floor": 0.0},
     "batch": {"kind": "batch_std", "eps": _EPS},
     "none": {"kind": "group_center"},
 }

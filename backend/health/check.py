@@ -7,8 +7,8 @@ from backend.clock import Terms
 from backend.contract.health import Health
 from backend.contract.queries import MetricQuery
 from backend.contract.records import PHASES
-from backend.health import machine, policy, rewards
-from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, correctness, weights
+from backend.health import machine, policy, rewards, signal
+from backend.health.facts import HISTORY, NOTHING, RECENT, Facts, GroupFact, OpenPhase, Stretch, correctness, weights
 from backend.health.rule import Rule
 from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
@@ -27,11 +27,14 @@ RULES: tuple[Rule, ...] = (
     policy.kl_blow_up,
     policy.entropy_collapse,
     rewards.all_rewards_zero,
+    signal.truth_falls,
     rewards.dead_groups,
     rewards.truncation,
     rewards.unscored,
     rewards.length_drift,
     rewards.component_dominates,
+    signal.near_ties,
+    signal.flat_reward,
     machine.sampling_mismatch,
     policy.lora_rate,
     machine.worker_lost,
@@ -40,6 +43,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
+HELD_OUT = "eval/pass@1"
 WATCHED = (
     *COMPARED_WITH_THE_START,
     "frac_reward_zero_std",
@@ -60,8 +64,9 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     heard = row["lease_until"] - terms.ttl if running else terms.now  # each word from the worker renews the lease
     named = {*weights(row["config"]), *correctness(row["config"])}
     components = (f"rewards/{name}/{what}" for name in sorted(named) for what in ("mean", "std"))
+    right = (f"rewards/{name}/mean" for name in correctness(row["config"]))
     recent = (
-        select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean)
+        select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean, prompt_group.c.reward_std)
         .join(attempt, history.of_attempt(prompt_group))
         .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
         .where(prompt_group.c.step >= step - RECENT)
@@ -75,7 +80,8 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
         status=row["status"],
         step=step,
         history=_series(tx, run_id, MetricQuery(names=(*WATCHED, *components), from_step=max(0, step - HISTORY))),
-        start=_series(tx, run_id, MetricQuery(names=COMPARED_WITH_THE_START, to_step=RECENT - 1)),
+        start=_series(tx, run_id, MetricQuery(names=(*COMPARED_WITH_THE_START, *right), to_step=RECENT - 1)),
+        evaluations=_series(tx, run_id, MetricQuery(names=(HELD_OUT,), from_step=0)).get(HELD_OUT, NOTHING),
         groups=[GroupFact(*group) for group in tx.execute(recent)],
         phase=phase,
         silence=max(0.0, terms.now - heard) if running else None,

@@ -69,6 +69,7 @@ class GroupFact:
     step: int
     state: GroupState
     reward_mean: float | None
+    reward_std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Facts:
     step: int = 0  # steps that are done
     history: Mapping[str, Stretch] = field(default_factory=dict)  # the last HISTORY steps, by metric
     start: Mapping[str, Stretch] = field(default_factory=dict)  # the first RECENT steps
+    evaluations: Stretch = NOTHING  # pass@1 on held-out prompts, of the whole run
     groups: Sequence[GroupFact] = ()  # of the RECENT steps
     phase: OpenPhase | None = None
     silence: float | None = None  # seconds since the worker last reported; None if no worker should report

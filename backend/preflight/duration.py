@@ -1,11 +1,11 @@
-"""How long a run will take: from similar steps that were measured; without any, from its operations at a known machine's speed.
+"""How long a run will take: from similar steps that were measured; without any, from its operations at the rate of another run on the same device.
 
-Counted sampling reaches the token limit, so that estimate is high if completions end early.
+Counted sampling reaches the token limit, so that estimate is high if completions end early. Where no model of known shape was timed on a device, nothing is said.
 """
 
 import re
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
 from typing import NamedTuple
 
 from backend.contract.advantage import Gae
@@ -19,6 +19,7 @@ from backend.preflight.memory import largest, largest_share, prompt_tokens
 
 MULTIPLY_AND_ADD = 2  # operations for each weight and token
 BACKWARD = 2  # a backward pass, in forward passes
+FEWEST_STEPS = 10  # whose range says something
 NAMES = PHASES | {"rest": "the rest"}
 
 
@@ -30,18 +31,25 @@ class Speed(NamedTuple):
     layer_seconds: float
 
 
-# Measured with benchmarks/side_by_side.py on an AMD EPYC, two threads (docs/benchmarks.md): SmolLM2's phases by their operations.
+# How the phases of a step compare, measured with benchmarks/side_by_side.py on an AMD EPYC, two threads (docs/benchmarks.md). How fast
+# a device is, only a run on it says.
 THREAD = Speed(sampling=100e9, passing=160e9, layer_seconds=2e-4)
-MEASURED_ON = "AMD EPYC"
+OFF = 1.8
+"""From the rate of one work to the seconds of another, at most: of the 12 pairs of the four works that docs/benchmarks.md times on one
+machine, from the tiny model to 512 tokens of SmolLM2, the worst is off by 1.75."""
 
 
-def time_estimate(config: TrainingConfig, facts: Facts) -> TimeEstimate | None:
-    """From measured steps; of a GRPO run without any, counted for the roomiest worker. None if neither is known."""
+def time_estimate(config: TrainingConfig, facts: Facts) -> TimeEstimate | str:
+    """From measured steps; of a GRPO run without any, counted at the rate of a run on the same device. If neither is known, why not."""
     if facts.step_times:
         return _measured(facts.step_times, config)
     shape, worker = facts.shape_of(config.model.source), facts.roomiest or next(iter(facts.workers), None)
-    if shape is None or worker is None or not isinstance(config, GrpoConfig):
-        return None
+    if not isinstance(config, GrpoConfig):
+        return "no similar step was measured"
+    if shape is None:
+        return "no similar step was measured, and the model's shape is not known here"
+    if worker is None:
+        return "no similar step was measured, and no worker is up whose device would say more"
     return _counted(config, shape, worker.device, facts)
 
 
@@ -59,8 +67,11 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
         beside = ", evaluations not counted"
     elif due:
         beside = f"; {due} evaluation{'s' if due > 1 else ''} at {known:.1f} s each, as in similar runs; the total includes loading and checkpoints"
+    low, high = _most(times.seconds)
     return TimeEstimate(
         seconds_per_step=seconds,
+        low_seconds=low,
+        high_seconds=high,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
         basis=f"measured here over {count} similar step{'s' if count > 1 else ''}{' of another task' if times.other_task else ''} on {times.device}{beside}",
         with_evaluations=not due or known is not None,
@@ -69,42 +80,54 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     )
 
 
+def _most(seconds: Sequence[float]) -> tuple[float | None, float | None]:
+    """Between which nine of ten steps lay; None if there are too few to say."""
+    if len(seconds) < FEWEST_STEPS:
+        return None, None
+    cuts = quantiles(seconds, n=20, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
 def evaluations(steps: int, every: int) -> int:
     """How many evaluations a run makes: before the first step, after each `every` steps, and after the last; none if `every` is 0."""
     return 1 + -(-steps // every) if every else 0
 
 
-def _counted(config: GrpoConfig, shape: ModelShape, device: str, facts: Facts) -> TimeEstimate | None:
-    """From the operations of a step, at the speed of a run that was measured there if there is one; None if the device's speed is not known."""
-    parts = _step_seconds(config, shape, device)
+def _counted(config: GrpoConfig, shape: ModelShape, device: str, facts: Facts) -> TimeEstimate | str:
+    """From the operations of a step, at the rate of a run that was timed on the device with as many processes; else why not."""
+    processes, parts = config.compute.processes, _step_seconds(config, shape, device)
     if parts is None:
-        return None
-    slower = _times_slower(facts, device)
-    at = f"an {MEASURED_ON}, of which a slower or busy machine may take several times as long"
-    if slower is not None and facts.timed is not None:
-        parts = {phase: value * slower for phase, value in parts.items()}
-        at = f"run {facts.timed.id} on {device}"
+        return f"no similar step was measured, and on {device} the steps of other models do not say how long this one's take: try a few"
+    run, known = next(
+        (
+            (one, counted)
+            for one in facts.timed
+            if (one.device, one.config.compute.processes) == (device, processes)
+            if (counted := facts.shape_named(one.origin)) is not None
+        ),
+        (None, None),
+    )
+    if run is None or known is None:
+        by = f" by {processes} processes" if processes > 1 else ""
+        return f"no model of known shape was timed on {device}{by} yet: a few steps of one there give its rate"
+    taken = median(run.seconds)
+    slower = taken / sum((_step_seconds(run.config, known, device) or parts).values())
+    parts = {phase: value * slower for phase, value in parts.items()}
     seconds = sum(parts.values())
+    rate = _operations(run.config, known) / taken / 1e9
     return TimeEstimate(
         seconds_per_step=seconds,
+        low_seconds=seconds / OFF,
+        high_seconds=seconds * OFF,
         total_seconds=seconds * config.budget.steps,
-        basis=f"not measured yet: computed from the model's shape at the speed of {at}, as if every completion reached its token limit; "
-        "scoring and evaluations are not counted",
+        basis=f"not measured yet: computed from the model's shape at the rate of run {run.id} on {device} "
+        f"({rate:,.3g} billion operations a second), as if every completion reached its token limit. One work's rate was off by up to "
+        f"{OFF} times for another, hence the range; scoring and evaluations are not counted",
         measured=False,
         with_evaluations=False,
         parts=parts,
         advice=_advice(parts, config),
     )
-
-
-def _times_slower(facts: Facts, device: str) -> float | None:
-    """How many times as long as counted the steps of a run took on the device; None if none was measured there."""
-    run = facts.timed
-    shape = facts.shape_named(run.origin) if run is not None else None
-    if run is None or shape is None or run.device != device:
-        return None
-    counted = _step_seconds(run.config, shape, device)
-    return median(run.seconds) / sum(counted.values()) if counted is not None else None
 
 
 def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
@@ -122,24 +145,40 @@ def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
 
 
 def _step_seconds(config: GrpoConfig, shape: ModelShape, device: str) -> dict[str, float] | None:
-    """Seconds of a step by phase; None unless it is a CPU, and one process: nothing else's speed was measured.
+    """Seconds of a step by phase on the machine that the phases were compared on, in one process; None unless it is a CPU.
 
     Scoring is left out: nobody knows what a reward function takes.
     """
     found = re.fullmatch(r"CPU, (\d+) threads", device)
-    if found is None or config.compute.processes > 1:
+    if found is None:
         return None
-    threads, sampling, algorithm = int(found[1]), config.sampling, config.algorithm
-    forward = _forward(config, shape)
-    looks_back = isinstance(algorithm.advantage, Gae) or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
-    passes = algorithm.needs_reference + looks_back
-    update = 1 + BACKWARD + config.model.gradient_checkpointing
+    threads, sampling = int(found[1]), config.sampling
+    forward, passes = _forward(config, shape), _passes(config)
     calls = sampling.max_new_tokens * shape.layers * THREAD.layer_seconds
     return {
         "rollout": forward / (threads * THREAD.sampling) + calls,
-        "reference": passes * forward / (threads * THREAD.passing),
-        "update": algorithm.updates_per_batch * update * forward / (threads * THREAD.passing),
+        "reference": passes.reference * forward / (threads * THREAD.passing),
+        "update": passes.update * forward / (threads * THREAD.passing),
     }
+
+
+class _Passes(NamedTuple):
+    """What a step computes beside sampling, in forward passes over its tokens."""
+
+    reference: int
+    update: int
+
+
+def _passes(config: GrpoConfig) -> _Passes:
+    algorithm = config.algorithm
+    looks_back = isinstance(algorithm.advantage, Gae) or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
+    update = 1 + BACKWARD + config.model.gradient_checkpointing
+    return _Passes(algorithm.needs_reference + looks_back, algorithm.updates_per_batch * update)
+
+
+def _operations(config: GrpoConfig, shape: ModelShape) -> float:
+    """Of a step, sampling included."""
+    return (1 + sum(_passes(config))) * _forward(config, shape)
 
 
 def _forward(config: GrpoConfig, shape: ModelShape) -> float:

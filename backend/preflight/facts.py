@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.catalog import SHAPES
+from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
-from backend.contract.model_shape import ModelShape
+from backend.contract.model_shape import COUNTED, ModelShape, shape_in
 from backend.contract.preflight import Message
 from backend.contract.records import Offers
 
@@ -40,6 +41,30 @@ class Success:
     basis: str
 
 
+@dataclass(frozen=True)
+class Given:
+    """A config.json that a person gave: the shape that it says, or why it says none; and what is to be known about the shape."""
+
+    shape: ModelShape | None
+    text: str
+
+    @classmethod
+    def read(cls, config: Mapping[str, Json]) -> "Given":
+        """From its content."""
+        try:
+            shape = shape_in(config)
+        except ValueError as error:
+            return cls(None, f"nothing can be estimated from the given config.json: {error}")
+        kind = config["model_type"]
+        as_if = (
+            "" if kind in COUNTED else f"; {kind} is counted as if its layers were Llama's, which nobody has checked"
+        )
+        return cls(
+            shape,
+            f"estimated from the given config.json: {kind}, {shape.parameters / 1e6:,.0f} million parameters{as_if}",
+        )
+
+
 def roomiest(workers: Iterable[Offers]) -> Offers | None:
     """The worker with the most memory; None if none of them says how much it has."""
     known = [worker for worker in workers if worker.memory_bytes is not None]
@@ -52,17 +77,23 @@ class Facts:
 
     workers: Sequence[Offers] = ()  # that are alive
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
+    given: Given | None = None  # what a person gave for the model's config.json
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
     source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
     columns: Sequence[str] | None = None  # of the upload that is read
     step_times: StepTimes | None = None
-    timed: TimedRun | None = None
+    timed: Sequence[TimedRun] = ()  # one for each device and number of processes
     success: Success | None = None
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 
     def shape_of(self, source: str) -> ModelShape | None:
-        """The shape of the model that this source leads to, as it is known here or to a worker; None if nobody knows."""
+        """The shape that was given for it; else that of the model that this source leads to, as it is known here or to a worker.
+
+        None if nobody knows.
+        """
+        if self.given is not None:
+            return self.given.shape
         return self.shape_named(self.origin or source)
 
     def shape_named(self, named: str) -> ModelShape | None:

@@ -64,7 +64,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         source_items=_source_items(home, config, data),
         columns=data.columns if data else None,
         step_times=times,
-        timed=_timed_run(tx, [*of_model, *earlier], {one.device for one in alive}) if times is None else None,
+        timed=list(_timed_runs(tx, [*of_model, *earlier], {one.device for one in alive})) if times is None else [],
         success=_success(tx, similar),
         disk_free=shutil.disk_usage(home).free if any(files.holds(home, store) for store in stores) else None,
     )
@@ -120,16 +120,18 @@ def _newest_runs(tx: Connection) -> Sequence[RowMapping]:
     return tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings().all()
 
 
-def _timed_run(tx: Connection, rows: Iterable[RowMapping], devices: Collection[str]) -> TimedRun | None:
-    """The first of the runs whose steps were measured on one of the devices; it may be of any model and any sizes."""
+def _timed_runs(tx: Connection, rows: Iterable[RowMapping], devices: Collection[str]) -> Iterator[TimedRun]:
+    """On each of the devices, and with each number of processes, the first of the runs whose steps were measured; of any model and any sizes."""
+    seen = set[tuple[str, int]]()
     known = {row["id"]: row for row in rows if row["kind"] == "grpo" and row["device"] in devices}
     for row in islice(known.values(), RUNS_TIMED):
-        times = _newest_times(tx, row, ["step_time"])["step_time"]
         with suppress(ValidationError):  # of an older version
             config = RUN_CONFIG.validate_python(row["config"])
-            if times and isinstance(config, GrpoConfig):
-                return TimedRun(row["id"], config, origin_of(tx, config.model.source), row["device"], times)
-    return None
+            if not isinstance(config, GrpoConfig) or (kind := (row["device"], config.compute.processes)) in seen:
+                continue
+            if times := _newest_times(tx, row, ["step_time"])["step_time"]:
+                seen.add(kind)
+                yield TimedRun(row["id"], config, origin_of(tx, config.model.source), row["device"], times)
 
 
 def _asked(config: Any) -> object:

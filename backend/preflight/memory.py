@@ -1,11 +1,12 @@
 """How much memory a run needs, by part, for models whose shape is known.
 
-An estimate from the shapes alone: it leaves out what Python, the libraries and a GPU's driver take for themselves, and it
-adds parts that are not all alive at the same moment.
+An estimate from the shapes alone: it leaves out what a GPU's driver takes for itself, and it adds parts that are not all alive at the
+same moment.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
@@ -18,16 +19,23 @@ from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Decoding
-from backend.preflight.facts import Facts
+from backend.preflight.facts import Facts, Given
 
 # The worker projects onto the vocabulary in chunks of at most this many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
 # same numbers; a test compares them.
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
+# What a worker's process on a CPU holds beside arrays, and each process that it starts: 410 MiB before a model is loaded, the rest with it.
+LIBRARIES_BYTES = 480 * 2**20
+# Beside activations, keys and values: such a process keeps what it frees for the next step, and finds not all of it again in one piece.
+KEPT_SHARE = 0.3
+PIECES = 6  # of a process on a CPU with its weights in shards: times all weights, found with one model (benchmarks/estimates.py)
 PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
 LETTERS = 3  # in a token, about
 NAMES = {
+    "libraries": "Python and PyTorch themselves",
+    "kept": "freed arrays that the process keeps for the next step",
     "weights": "the weights",
     "copies": "copies of the weights for matrix products and for sampling",
     "gradients": "the gradients",
@@ -79,18 +87,28 @@ def needed(config: TrainingConfig | SampleConfig, shape: ModelShape, worker: Off
     dtype = config.model.dtype
     computing = Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
     if isinstance(config, GrpoConfig):
-        return training_parts(config, shape, computing)
-    if isinstance(config, SampleConfig):
-        return sampling_parts(config, shape, computing)
-    return pair_parts(config, shape, computing)
+        parts, processes = training_parts(config, shape, computing), config.compute.processes
+    elif isinstance(config, SampleConfig):
+        parts, processes = sampling_parts(config, shape, computing), 1
+    else:
+        parts, processes = pair_parts(config, shape, computing), 1
+    if not on_gpu:  # the worker leads several processes, and is one more then
+        parts["kept"] = round(KEPT_SHARE * (parts.get("activations", 0) + parts.get("cache", 0)))
+        parts["libraries"] = LIBRARIES_BYTES * (processes + (processes > 1))
+    return parts
 
 
-def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig) -> Iterator[Message]:
-    """Nothing if it fits; otherwise what is missing, and what to do about the largest part."""
-    if memory is None:
-        text = "the shape of this model is not known here: no memory estimate"
+def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig, given: Given | None) -> Iterator[Message]:
+    """What the estimate rests on, if not on what is known here; if it does not fit, what is missing, and what to do about the largest part."""
+    if given is not None:
+        level: Literal["info", "warning"] = "warning" if given.shape is None else "info"
+        yield Message(level=level, field="model.source", text=given.text)
+    elif memory is None:
+        text = "the shape of this model is not known here: no memory estimate, unless you give its config.json"
         yield Message(level="info", field="model.source", text=text)
-    elif memory.available_bytes is not None and memory.total_bytes > memory.available_bytes:
+    if memory is None:
+        return
+    if memory.available_bytes is not None and memory.total_bytes > memory.available_bytes:
         part = largest(memory.parts)
         field, fix = _smaller(part, config)
         text = (
@@ -164,7 +182,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) 
     of_each = {
         **{part: held // compute.parts for part, held in in_shards.items()},
         "copies": _copies(shape, computing, samples=compute.parts == 1),
-        "gathered": 0 if compute.parts == 1 else 2 * _gathered(shape),
+        "gathered": 0 if compute.parts == 1 else _gathered(shape, computing),
         "logits": _logits(shape, round(tokens * completed / group), computing),
         "activations": _activations(tokens, shape, config.model, computing),
         "cache": _cache(shape, config.task, sampling, prompts * sampling.group_size, computing),
@@ -223,24 +241,33 @@ def _weights(model: Model, shape: ModelShape) -> int:
     return FLOAT32 * (shape.parameters + adapters)
 
 
-def _gathered(shape: ModelShape) -> int:
-    """The layer that computes, the embedding and the output layer."""
+def _gathered(shape: ModelShape, computing: Computing) -> int:
+    """The layer that computes, the embedding and the output layer, with their gradients.
+
+    A CPU keeps more, in pieces: the weights as they were loaded and as they were first gathered, and at a checkpoint those and the moments whole.
+    """
+    if not computing.on_gpu:
+        return PIECES * FLOAT32 * shape.parameters
     tables = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
-    return FLOAT32 * (tables + (shape.parameters - tables) // shape.layers)
+    return 2 * FLOAT32 * (tables + (shape.parameters - tables) // shape.layers)
 
 
 def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:
-    """Of the weights: in half precision for the gradient; and laid out for sampling, which a CPU does without while it trains."""
+    """Of the weights: in half precision for the gradient; and laid out for sampling.
+
+    On a CPU these are dropped for the update, and its gradients may lie in their place; of adapters it has hardly any.
+    """
     # The product after the gate keeps none: its gradient makes one again.
     kept = shape.layers * sum(rows * columns for name, (rows, columns) in shape.linear.items() if name != "down_proj")
     for_gradient = 2 * kept if trains and computing.in_half else 0
     size = 2 if computing.in_half else FLOAT32
-    return for_gradient + (size * shape.parameters if samples and (computing.on_gpu or not trains) else 0)
+    return for_gradient + (size * (shape.blocks + shape.head) if samples else 0)
 
 
 def _logits(shape: ModelShape, rows: int, computing: Computing) -> int:
-    """A chunk and its exponentials."""
-    return 2 * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
+    """A chunk and its exponentials. On a CPU the backward pass has a thread, and so a heap, of its own, and both keep theirs."""
+    heaps = 1 if computing.on_gpu else 2
+    return 2 * heaps * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
 
 
 def _activations(tokens: int, shape: ModelShape, model: Model, computing: Computing) -> int:

@@ -1,7 +1,7 @@
 """The models that a run can begin with: what comes along, what workers have, checkpoints of earlier runs; and their route."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
 from sqlalchemy import Connection, func, select
@@ -62,10 +62,10 @@ def list_models(services: ServicesDep, body: PreflightRequest) -> Models:
         if isinstance(source, str) and source and source not in found:
             found[source] = _typed(tx, source, alive)
     weighed, facts = None if isinstance(config, Preflight) else config, Facts(workers=alive)
-    chosen = found.get(source) if isinstance(source, str) else None
+    chosen, of_chosen = found.get(source) if isinstance(source, str) else None, replace(facts, given=body.given)
     return Models(
-        items=[_choice(one, weighed, facts) for one in found.values()],
-        starting=_starting(chosen, weighed, facts) if chosen is not None else [],
+        items=[_choice(one, weighed, of_chosen if one is chosen else facts) for one in found.values()],
+        starting=_starting(chosen, weighed, of_chosen) if chosen is not None else [],
     )
 
 
@@ -152,7 +152,7 @@ def _why_unknown(origin: str, *, known: bool) -> str:
     if known:
         return "no memory estimate: its architecture is not counted here"
     if _place(origin) == "hub":
-        return "size unknown until the worker has downloaded its config.json"
+        return "size unknown until a worker has downloaded its config.json, or you give it"
     return f"size unknown: no worker that is up has {origin}"
 
 

@@ -1,6 +1,7 @@
 """Preflight: from a configuration, right or wrong, and what is known, to what a person should see before starting; and its route."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
-from backend.preflight.facts import Facts
+from backend.preflight.facts import Facts, Given
 from backend.preflight.gather import gather
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
@@ -42,12 +43,13 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
         return Preflight(ok=not any(message.level == "error" for message in messages), messages=messages)
     memory = memory_estimate(config, facts)
     if not isinstance(config, SampleConfig):
-        messages += memory_hints(memory, config)
+        messages += memory_hints(memory, config, facts.given)
     answer = Preflight(ok=not any(message.level == "error" for message in messages), messages=messages, memory=memory)
     if isinstance(config, SampleConfig):
         completions = config.prompt_count * config.group_size
         return answer.model_copy(update={"completions_per_step": completions, "total_completions": completions})
-    answer = answer.model_copy(update={"time": time_estimate(config, facts)})
+    time = time_estimate(config, facts)
+    answer = answer.model_copy(update={"time_unknown" if isinstance(time, str) else "time": time})
     if isinstance(config, GrpoConfig):
         completions = config.sampling.completions_per_step
         counts = {"completions_per_step": completions, "total_completions": completions * config.budget.steps}
@@ -93,9 +95,15 @@ def _error_messages(error: ValidationError, config: Mapping[str, Json]) -> list[
 
 
 class PreflightRequest(Frozen):
-    """Any JSON object: saying what is wrong with it is the purpose."""
+    """Any JSON object: saying what is wrong with it is the purpose. `config_json` is that of the model, if it is not known here."""
 
     config: dict[str, Json]
+    config_json: dict[str, Json] | None = None
+
+    @property
+    def given(self) -> Given | None:
+        """What the model's config.json says."""
+        return None if self.config_json is None else Given.read(self.config_json)
 
 
 @router.post("/preflight")
@@ -107,4 +115,4 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
     with services.database.read() as tx:
         silence = services.settings.lease_seconds
         facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
-    return preflight(config, facts)
+    return preflight(config, replace(facts, given=body.given))

@@ -41,14 +41,14 @@ def choose_estimator(own: Advantage, *, prefix: str = "", options: Sequence[str]
 
 
 def estimator_settings(
-    kind: str, own: Advantage, first: DeltaGenerator, second: DeltaGenerator, *, prefix: str = ""
+    kind: str, own: Advantage, *free: DeltaGenerator, prefix: str = ""
 ) -> tuple[Advantage, str | None]:
-    """The estimator with its own settings, in the first free place each, and what is wrong with a typed one.
+    """The estimator with its own settings, in the first of three free places each, and what is wrong with a typed one.
 
     If the kind is that of `own`, the settings start as they are there.
     """
     defaults = own if kind == own.kind else ADVANTAGE.validate_python({"kind": kind})
-    fields, values, places = type(defaults).model_fields, defaults.model_dump(), [first, second]
+    fields, values, places = type(defaults).model_fields, defaults.model_dump(), list(free)
     settings = {"kind": kind}
     if "std" in fields:
         with places.pop(0):
@@ -59,6 +59,10 @@ def estimator_settings(
             settings["eps"] = typed(
                 "ε", f"{prefix}eps", show_number(values["eps"]), help="Added to the std, which may be 0."
             )
+    if "std_floor" in fields:
+        with places.pop(0):
+            about = fields["std_floor"].description
+            settings["std_floor"] = typed("Floor", f"{prefix}floor", show_number(values["std_floor"]), help=about)
     return last_good(f"{prefix}advantage-{kind}", lambda: read_settings(ADVANTAGE, settings), lambda: defaults)
 
 

@@ -39,7 +39,10 @@ def _deviation(reward: str, group: AnyGroup, _: Estimator) -> str:
 
 
 def _divided(reward: str, group: AnyGroup, chosen: Estimator) -> str:
-    return f"({_deviation(reward, group, chosen)}) / ({exact(group.reward_std)} + {_eps(chosen)})"
+    std = exact(group.reward_std)
+    if isinstance(chosen, GroupZscore) and chosen.std_floor:
+        std = f"max({std}, {chosen.std_floor:g})"
+    return f"({_deviation(reward, group, chosen)}) / ({std} + {_eps(chosen)})"
 
 
 def _from_the_others(reward: str, group: AnyGroup, chosen: Estimator) -> str:

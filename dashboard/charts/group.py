@@ -7,7 +7,7 @@ from functools import lru_cache
 import altair as alt
 import pandas as pd
 
-from backend.contract.groups import CompletionData
+from backend.contract.groups import ROUNDED, CompletionData
 from dashboard.charts.figure import Figure, Spec, canvas, picture_address, specification, tips
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 
@@ -18,7 +18,7 @@ _CELL, _GAP, _TALL, _MARGIN = 11, 3, 16, 6  # the margin fills the height of a r
 
 def strip_figure(completions: Sequence[CompletionData], mean: float | None, std: float | None) -> Figure:
     """Each completion as a dot at its reward, those that would overlap above each other; the mean as a line, ±1 std as a band."""
-    scale = advantage_scale([completion.advantage for completion in completions])
+    scale = scale_of(completions)
     rewards = [completion.reward for completion in completions if completion.reward is not None]
     lowest, highest = min([*rewards, 0.0]), max([*rewards, 0.0])
     if lowest == highest:
@@ -58,9 +58,15 @@ def _strip_spec(mean: float | None, std: float | None, highest: float, levels: i
     return specification(alt.layer(*layers).properties(height=64 + 22 * min(levels, _NUMBERED)))
 
 
-def advantage_scale(advantages: Sequence[float | None]) -> float:
-    """The largest advantage there: it gets the full colour."""
-    return max((abs(advantage) for advantage in advantages if advantage is not None), default=0.0)
+def advantage_scale(advantages: Sequence[float | None], rewards: Sequence[float | None] = ()) -> float:
+    """The largest advantage there: it gets the full colour. If the rewards are all equal, rounding gets none."""
+    least = ROUNDED if len(set(rewards)) == 1 else 0.0
+    return max([least, *(abs(advantage) for advantage in advantages if advantage is not None)])
+
+
+def scale_of(completions: Sequence[CompletionData]) -> float:
+    """The same of a group's completions."""
+    return advantage_scale([one.advantage for one in completions], [one.reward for one in completions])
 
 
 def reward_squares(rewards: Sequence[float | None], advantages: Sequence[float | None], low: float, high: float) -> str:
@@ -68,7 +74,7 @@ def reward_squares(rewards: Sequence[float | None], advantages: Sequence[float |
 
     Blue was reinforced, orange discouraged, grey neither or not trained on; a cross has no reward.
     """
-    scale = advantage_scale(advantages)
+    scale = advantage_scale(advantages, rewards)
     cells = "".join(
         _square(place * (_CELL + _GAP) + 1, reward, advantage_colour(advantage or 0.0, scale), low, high)
         for place, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True))

@@ -1,10 +1,13 @@
 """Means and differences of means over seeds, with their 95 % intervals: is one setting better than another, or is it luck?"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev, variance
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 LEAST = 3
@@ -41,13 +44,18 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, spread, mean - half, mean + half, n)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def t_quantile(degrees: int) -> float:
     """Half the width of the central 95 % of Student's t distribution, by bisection of its distribution function."""
-    low, high = 0.0, 16.0  # the widest, with one degree of freedom, is 12.7
+    return reached(lambda t: _central(t, degrees), LEVEL, most=16.0)  # the widest, with one degree of freedom, is 12.7
+
+
+def reached(distribution: Callable[[float], float], share: float, *, most: float) -> float:
+    """The value up to which a distribution has this share, between 0 and `most`, by bisection."""
+    low, high = 0.0, most
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _central(middle, degrees) < LEVEL else (low, middle)
+        low, high = (middle, high) if distribution(middle) < share else (low, middle)
     return high
 
 
@@ -84,32 +92,47 @@ def difference(values: Mapping[int, float], against: Mapping[int, float]) -> Dif
 
     Paired by seed if they share three or more, or if they share any and one of them has fewer than three.
     """
-    if not values or not against:
+    samples = samples_of(values, against)
+    if not samples:
         return None
+    low = high = None
+    mean, shared, seeds = sum(map(fmean, samples)), len(values.keys() & against.keys()), list(map(len, samples))
+    if min(seeds) >= LEAST and (variances := variances_of(values, against)):
+        half = float(half_width(variances, seeds))
+        low, high = mean - half, mean + half
+    return Difference(mean, low, high, (seeds[0], seeds[-1]), shared, len(samples) == 1)
+
+
+def samples_of(values: Mapping[int, float], against: Mapping[int, float]) -> list[list[float]]:
+    """Whose means add up to the difference: one of the pairs' differences, or one of each setting, the other's negated. Empty without values."""
     shared = sorted(values.keys() & against.keys())
-    paired = len(shared) >= LEAST or (bool(shared) and min(len(values), len(against)) < LEAST)
-    samples = [list(values.values()), [-value for value in against.values()]]
-    if paired:
-        samples = [[values[seed] - against[seed] for seed in shared]]
-    mean = sum(map(fmean, samples))
-    rounding = _ROUNDING * max(map(abs, (*values.values(), *against.values())))
-    half = _half_width(samples, rounding) if min(map(len, samples)) >= LEAST else None
-    low, high = (None, None) if half is None else (mean - half, mean + half)
-    return Difference(mean, low, high, (len(samples[0]), len(samples[-1])), len(shared), paired)
+    if len(shared) >= LEAST or (shared and min(len(values), len(against)) < LEAST):
+        return [[values[seed] - against[seed] for seed in shared]]
+    return [list(values.values()), [-value for value in against.values()]] if values and against else []
 
 
-def _half_width(samples: Sequence[Sequence[float]], rounding: float) -> float | None:
-    """Of the 95 % interval of the sum of the samples' means: Student's t of one sample, Welch's of two.
+def variances_of(values: Mapping[int, float], against: Mapping[int, float]) -> list[float]:
+    """Of each sample; empty if none of them has a spread, or one of them has a single value.
 
-    None if no sample has a spread. Pass rates are multiples of one over the items, so that a few seeds often have equal
-    differences by chance: an interval of no width would call them certain.
+    Pass rates are multiples of one over the items, so that a few seeds often have equal differences by chance: an interval of no
+    width would call them certain.
     """
-    if all(max(sample) - min(sample) <= rounding for sample in samples):
-        return None
-    errors = [variance(sample) / len(sample) for sample in samples]
-    parts = sum(error**2 / (len(sample) - 1) for error, sample in zip(errors, samples, strict=True))
-    degrees = math.floor(sum(errors) ** 2 / parts + 1e-9)  # as Welch and Satterthwaite count them; of one sample n − 1
-    return t_quantile(degrees) * math.sqrt(sum(errors))
+    samples = samples_of(values, against)
+    rounding = _ROUNDING * max(map(abs, (*values.values(), *against.values())), default=0.0)
+    if any(len(sample) < 2 for sample in samples) or all(max(one) - min(one) <= rounding for one in samples):
+        return []
+    return [variance(sample) for sample in samples]
+
+
+def half_width(variances: Sequence[ArrayLike], seeds: Sequence[int]) -> NDArray[np.float64]:
+    """Of the 95 % interval of the sum of the samples' means: Student's t of one sample, Welch's of two; of many such at once, if arrays are given."""
+    errors = [np.asarray(one, float) / n for one, n in zip(variances, seeds, strict=True)]
+    parts = sum(error**2 / (n - 1) for error, n in zip(errors, seeds, strict=True))
+    whole = np.sum(errors, axis=0)
+    degrees = np.floor(whole**2 / parts + 1e-9)  # as Welch and Satterthwaite count them; of one sample n − 1
+    different, places = np.unique(degrees, return_inverse=True)
+    quantiles = np.array([t_quantile(int(one)) for one in different])[places]
+    return np.asarray(quantiles.reshape(whole.shape) * np.sqrt(whole))
 
 
 def verdict(found: Difference | None) -> str:

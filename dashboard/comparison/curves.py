@@ -38,6 +38,7 @@ from dashboard.comparison.judgement import (
 )
 from dashboard.comparison.metrics import Found, fetch, shared_steps, with_whole_ends
 from dashboard.comparison.partings import draw_partings
+from dashboard.comparison.seeds import draw_plan
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
@@ -235,10 +236,10 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     labels = [group.label for group in groups]
     against = st.selectbox("Compared with", labels, key="against", bind="query-params", width=300)
     reference = groups[labels.index(against)]
-    values = final(reference, judged.name, judged.tail)
+    finals = {group.label: final(group, judged.name, judged.tail) for group in groups}
     lines = [
         f"**{plain(f'{group.label} − {reference.label}')}** · "
-        f"{plain(verdict(difference(final(group, judged.name, judged.tail), values)))}"
+        f"{plain(verdict(difference(finals[group.label], finals[reference.label])))}"
         f"{unequal(updates[group.label], updates[reference.label])}"
         for group in groups
         if group is not reference
@@ -249,3 +250,4 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
         "finished; with fewer than three common seeds, Welch's over the seeds of each. There is no verdict with two seeds, or if the "
         "difference is exactly the same in every seed: without a spread there is no interval. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
     )
+    draw_plan(finals, reference.label)

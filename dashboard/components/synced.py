@@ -16,6 +16,7 @@ from dashboard.components.address import browser_knows, just_written, read, writ
 _REPLACED = "synced-before"  # key -> the value that the browser showed before, and when the page put another there
 _HEARD = 0.5  # seconds after which a browser that knows the new address has the new values too; no person is as quick
 _GOOD = "last-good"
+BESIDE = 3  # choices that stand side by side; their words are read as markup, those of a list are not
 T = TypeVar("T")
 
 
@@ -89,11 +90,11 @@ def stepped(label: str, name: str, default: float, *, low: float, high: float, s
 def chosen(
     label: str, name: str, default: str, options: Sequence[str], *, words: Callable[[str], str], help: str | None = None
 ) -> str:
-    """One of a few: up to three side by side, more in a list."""
+    """One of a few: up to BESIDE side by side, more in a list."""
     asked = read(name, default)
     value = asked if asked in options else default
     followed = _follow(name, value)
-    if len(options) <= 3:
+    if len(options) <= BESIDE:
         st.segmented_control(
             label,
             options,

@@ -59,7 +59,13 @@ class Draft:
     sample_refused: str | None = None
     sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
+    given: tuple[str, dict[str, Json]] | None = None  # a model's source, and the config.json that was given for it
     id: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def config_json(self) -> dict[str, Json] | None:
+        """What was given for the model that is chosen now."""
+        return self.given[1] if self.given is not None and self.given[0] == self.get("model.source") else None
 
     def key(self, path: str) -> str:
         """The key of the widget at a path."""

@@ -1,12 +1,16 @@
 """The model of the form: chosen from all that a run can begin with, each weighed with the form's settings; and settings to start it with."""
 
+import json
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 
 import streamlit as st
 
+from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.model_choice import ModelChoice, Models, StartingSettings
+from backend.contract.yaml_text import Unreadable
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, path_in_words, show, show_problems
 from dashboard.form.schema import Field
@@ -16,6 +20,7 @@ from dashboard.text import one_line
 from dashboard.wording import in_words, show_number
 
 SOURCE = "model.source"
+_LONGEST = 100_000  # characters of a config.json: most have a thousand
 PLACES = {
     "builtin": "comes along",
     "local": "model root",
@@ -27,7 +32,7 @@ PLACES = {
 def models_for(draft: Draft) -> Models | None:
     """The models to choose from; None while the backend is away."""
     try:
-        return client().models(draft.config)
+        return client().models(draft.config, draft.config_json)
     except (Unreachable, ApiError):
         return None
 
@@ -59,6 +64,11 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
         )
         if models.starting:
             _show_starting(draft, models.starting)
+        _show_config_json(draft, source)
+    if draft.config_json is not None:
+        st.markdown(
+            ":small[:gray[:material/calculate: Size, memory and time are those of the config\\.json that you gave\\.]]"
+        )
     if source in choices:
         _show_chosen(choices[source])
     show_problems(form, SOURCE)
@@ -95,6 +105,49 @@ def _show_chosen(one: ModelChoice) -> None:
         st.markdown(
             f":small[:orange[:material/warning: With these settings it fits no worker that is up; {settings}\\.]]"
         )
+
+
+def _show_config_json(draft: Draft, source: str) -> None:
+    """A file or a text to take the model's dimensions from, and the way to be rid of it."""
+    given = draft.config_json is not None
+    with st.popover(
+        "config.json", icon=":material/check:" if given else ":material/calculate:", key="config-json", width="content"
+    ):
+        st.caption(
+            "Memory and time of a model that no worker has yet, from the config.json that lies beside its weights (on the Hub under Files). "
+            "They follow the form: LoRA, processes and everything else. Nothing is downloaded, and the run still trains the model that is chosen."
+        )
+        file = st.file_uploader("config.json", type=["json"], key="config-json-file")
+        pasted = st.text_area("or paste its content here", height=200, key="config-json-text")
+        content, found = file.getvalue() if file else pasted.encode(), None
+        if content.strip():
+            try:
+                found = config_in(content)
+            except Unreadable as reason:
+                st.error(plain(str(reason)), icon=":material/error:")
+        with st.container(horizontal=True):
+            st.button(
+                "Estimate with it",
+                type="primary",
+                disabled=found is None,
+                on_click=partial(setattr, draft, "given", (source, found)),
+            )
+            if given:
+                st.button("Estimate without it", on_click=partial(setattr, draft, "given", None))
+
+
+def config_in(content: bytes) -> dict[str, Json]:
+    """What a config.json holds. Raises Unreadable."""
+    try:
+        # JSON knows no infinity, and Python writes some all the same
+        found = json.loads(content.decode(), parse_constant=lambda _: None) if len(content) <= _LONGEST else None
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"This is not JSON ({error}): copy the whole config.json, with its outer braces.") from error
+    if not isinstance(found, dict):
+        raise Unreadable(
+            'A config.json is an object such as {"model_type": "llama", …}, of at most 100,000 characters.'
+        )
+    return found
 
 
 def _show_starting(draft: Draft, ways: Sequence[StartingSettings]) -> None:

@@ -43,7 +43,7 @@ _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 def check(draft: Draft) -> Preflight | None:
     """The backend's view of the draft; None where it cannot be asked, which is said on the page."""
     try:
-        return client().preflight(draft.config)
+        return client().preflight(draft.config, draft.config_json)
     except Unreachable:
         st.warning("The backend does not answer. What you write stays here.", icon=":material/cloud_off:")
     except ApiError as refusal:
@@ -74,16 +74,19 @@ def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None
         if memory.each_bytes == memory.total_bytes:
             of += f" on each of {memory.processes} GPUs"
         elif memory.each_bytes is not None:
-            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes, besides Python and PyTorch themselves"
+            of += f", {size(memory.each_bytes)} in each of {memory.processes} processes"
         st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
         show_parts(memory.parts, size, in_labels(memory.advice))
     if time is not None:
         each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
+        span = ""
+        if time.low_seconds is not None and time.high_seconds is not None:
+            span = f" ({_seconds(time.low_seconds)} to {_seconds(time.high_seconds)})"
         of = "in all" if time.with_evaluations else f"for {show_number(draft.get('budget.steps'))} steps"
-        st.markdown(f":gray[Time] about **{each}** a step, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
+        st.markdown(f":gray[Time] about **{each}** a step{span}, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
         show_parts(time.parts, _seconds, in_labels(time.advice))
     elif preflight.ok:
-        st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")
+        st.markdown(f":gray[Time] not known yet  \n:small[:gray[{plain(preflight.time_unknown)}]]")
     _show_dead_groups(draft, preflight, measured)
     _show_messages(draft, preflight, ("info",))
     # in one line, which settings of the recipe are unusual; in its help, what each of them does
@@ -164,6 +167,9 @@ NAMES = {
     "copies": "copies of the weights",
     **{phase: word for phase, word in PHASES.items() if phase != "reference"},
     "rest": "rest",
+    "gathered": "the layer that computes",
+    "kept": "kept for the next step",
+    "libraries": "Python and PyTorch",
 }
 
 

@@ -14,7 +14,7 @@ from backend.contract.groups import CompletionRecord, Group
 from backend.contract.reward import KL_PENALTY
 from dashboard.algorithm.estimators import spell_advantage, stored_estimator
 from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
-from dashboard.charts.group import advantage_scale
+from dashboard.charts.group import scale_of
 from dashboard.charts.palette import advantage_colour, reward_colours
 from dashboard.completion_text import TextLook, text_html
 from dashboard.format import counted, number, percent, signed
@@ -55,7 +55,7 @@ def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
         reward_colours(list(dict.fromkeys(term.score.name for term in every))),
         min([0.0, *(term.value for term in every if term.value is not None)]),
         max([0.0, *values]) or 1.0,
-        advantage_scale([completion.advantage for completion in group.completions]),
+        scale_of(group.completions),
     )
 
 
@@ -129,8 +129,7 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     turns = f"{counted(len(completion.turns), 'turn')} · " if completion.turns else ""
     length = f"{counted(completion.token_count, 'token')} · {ended}" if measured(completion) else "length not recorded"
-    lines = [f"{turns}{length}"]
-    lines += [f"numbers of completion {completion.index + 1}:"] if of_several else []
+    lines: list[str] = []
     per_token = (("KL", completion.kl_mean), ("entropy", completion.entropy_mean))
     nats = " · ".join(f"{name} {number(value)}" for name, value in per_token if value is not None)
     means = [f"{nats} nats per token"] if nats else []
@@ -148,6 +147,8 @@ def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
         lines.append(f"after this update: log-prob (sum) {number(before)} → {number(after)} ({signed(after - before)})")
     elif before is not None:
         lines.append(f"log-prob (sum) {number(before)}")
+    of_one = [f"numbers of completion {completion.index + 1}:"] if of_several and lines else []
+    lines = [f"{turns}{length}", *of_one, *lines]
     about = "Log-prob is the sum over the completion's tokens; KL, entropy and ratio are the means. All but the ratio are in nats."
     return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
 

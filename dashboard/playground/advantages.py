@@ -68,7 +68,7 @@ def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
             st.button(name, type="tertiary", on_click=write, kwargs=change, key=f"play-example-{name}")
     about = "How a reward becomes an advantage. GAE needs a value for each token, and has its own section below."
     kind = choose_estimator(opening.advantage, help=about)
-    advantage, wrong_setting = estimator_settings(kind, opening.advantage, *st.columns([3, 2]))
+    advantage, wrong_setting = estimator_settings(kind, opening.advantage, *st.columns([3, 2]), st.columns([3, 2])[0])
     good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))
     rows, wrong_further = _further(kind, opening, good)
     group = played(advantage, rows)

@@ -31,9 +31,10 @@ def draw_log(run: Run) -> None:
     every = _lines(run.id)
     lines = [line for line in every if line.level in levels or line.level not in LEVELS]
     if not every:
-        st.info(
-            "No lines yet. The worker writes here when it starts, saves, evaluates or warns.", icon=":material/notes:"
-        )
+        written = "The worker writes here when it starts, saves, evaluates or warns."
+        if run.recorded:
+            written = "Here stands what could not be recorded, and what the program that trains the run says of it."
+        st.info(f"No lines yet. {written}", icon=":material/notes:")
         return
     if not lines:
         st.info("No line of these levels among the newest: choose others above.", icon=":material/filter_alt:")

@@ -153,7 +153,7 @@ def _about_loss(run: Run, loss: Series | None) -> str:
     how = stored_estimator(run.config)
     if how.reads == "tokens":
         return "The critic's error is part of it. Judge the run by its reward."
-    if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
+    if loss is None or run.recorded or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
         return "Judge the run by its reward."
     aggregation = text_at(run.config, "algorithm.aggregation", "sequence_mean")
     if aggregation not in ("sequence_mean", "group_token_mean"):

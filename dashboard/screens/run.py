@@ -20,6 +20,7 @@ from dashboard.run.groups import draw_groups
 from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
+from dashboard.run.paid_for import PAID_FOR, draw_paid_for
 from dashboard.run.pairs import draw_pairs
 from dashboard.run.ranks import PROCESSES, draw_ranks, has_several
 from dashboard.search import draw_search
@@ -39,12 +40,14 @@ MOVING: Mapping[str, Callable[[Run], None]] = {
     PROCESSES: draw_ranks,
 }
 STANDING: Mapping[str, Callable[[Run], None]] = {
+    PAID_FOR: draw_paid_for,
     JUDGEMENT: draw_agreement,
     CONFIGURATION: draw_configuration,
     CHECKPOINTS: draw_checkpoints,
 }
 TABS = (
     *(name for name in MOVING if name not in (PAIRS, EXPLANATION, PROCESSES)),
+    PAID_FOR,
     JUDGEMENT,
     CONFIGURATION,
     LOG,

@@ -43,7 +43,7 @@ def draw_controls(own: Own) -> Settings:
                 help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
             )
         if ESTIMATORS[kind].reads != "tokens":
-            places = row.container(width=190), row.container(width=90)
+            places = row.container(width=190), row.container(width=90), row.container(width=90)
             advantage, wrong_estimator = estimator_settings(kind, advantage, *places, prefix=PREFIX)
         rewards = None if own.rewards is None else _rewards(own.rewards, row)
         kind_of = own.settings.surrogate.kind

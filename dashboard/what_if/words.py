@@ -7,7 +7,10 @@ from dashboard.format import number, scientific
 from dashboard.wording import in_words
 from worker.algorithms.objective import token_weights
 
-ROUNDING = 1e-9
+ROUNDING, OF_SINGLE_PRECISION = (
+    1e-9,
+    1e-4,
+)  # another trainer has rewards in float32, and divides by what may be a small std
 CRITIC = (
     "The run's advantages come from a critic, token by token (GAE). Without its values they cannot be computed again, and other "
     "weights or another β leave them as they are: they are shown as stored, each the mean over a completion's tokens. Choose "
@@ -37,10 +40,11 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
         )
     if difference == 0:
         return "**The run's own settings.** Computed again, every advantage of the step equals the stored one, digit for digit."
-    if difference <= ROUNDING:
+    if difference <= (ROUNDING if own.kl_known else OF_SINGLE_PRECISION):
+        why = "another version or kind of machine recorded them" if own.kl_known else "their trainer has fewer digits"
         return (
             f"**The run's own settings.** Computed again, the advantages equal the stored ones except for rounding "
-            f"(at most {scientific(difference)}), because another version or kind of machine recorded them."
+            f"(at most {scientific(difference)}), because {why}."
         )
     return (
         f"**The run's own settings**, yet the stored advantages differ by up to {number(difference)}: they were not computed "

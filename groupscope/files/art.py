@@ -19,6 +19,7 @@ from groupscope.files.format import (
     number,
     numbered,
     numbers,
+    opened,
     with_metrics,
 )
 from groupscope.recording import Completion, Group
@@ -100,7 +101,7 @@ def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Ite
     from pyarrow import ArrowException
 
     try:
-        with pq.ParquetFile(file) as found:
+        with opened(file) as whole, pq.ParquetFile(whole) as found:
             for batch in found.iter_batches(ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (ArrowException, OSError) as error:

@@ -1,5 +1,6 @@
 """All formats, and the runs that lie at a path."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,27 +39,28 @@ def named(name: str) -> Format:
 
 
 def find(path: Path, only: Format | None = None) -> Iterator[tuple[Path, Format]]:
-    """The runs at a path: itself, or else those in folders below it."""
+    """The runs at a path: itself, or else those in folders below it. What a link leads to comes once."""
     level = [path]
-    seen = 0
+    seen: set[str] = set()
+    folders = 0
     for _ in range(DEEPEST + 1):
         below: list[Path] = []
         for one in level:
-            seen += 1
+            if (real := os.path.realpath(one)) in seen:
+                continue
+            seen.add(real)
             format_ = next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
             if format_ is not None:
                 yield one, format_
-            elif one.is_dir():
+            elif one.is_dir() and (folders := folders + 1) <= MOST_FOLDERS:
                 below += _inside(one)
         level = below
-        if not level or seen > MOST_FOLDERS:
-            return
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Folders, and files that may be a run by themselves."""
+    """Folders, and files that may be a run by themselves; links last, as one called `latest` leads to another run tomorrow."""
     try:
-        found = sorted(folder.iterdir())
+        found = sorted(folder.iterdir(), key=lambda one: (one.is_symlink(), one))
     except OSError:
         return []
     return [

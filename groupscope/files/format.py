@@ -1,13 +1,16 @@
 """What a format says of the files it knows: whose they are, and their steps, one after the other."""
 
+import errno
 import json
+import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from backend.contract.base import Json, finite
 from groupscope.recording import Group
@@ -109,6 +112,15 @@ def numbered(folder: Path, pattern: str) -> dict[int, Path]:
     return dict(sorted((int(match[1]), one) for match, one in named if match))
 
 
+def opened(path: Path) -> BinaryIO:
+    """The file, to be read. Raises OSError for what is none: a pipe would let its reader wait for ever."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 — who asked closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return file
+
+
 class Lines:
     """The lines of a JSON lines file that grows: each once, as soon as its newline is there."""
 
@@ -117,13 +129,21 @@ class Lines:
         self.place = (0, 0)
         """The bytes and the lines that were read. Set to an earlier place, the lines behind it come again."""
 
+    @property
+    def were_cut(self) -> bool:
+        """Whether less is there than was read: the file was cut, or another one stands in its place."""
+        try:
+            return self.path.stat().st_size < self.place[0]
+        except OSError:
+            return False
+
     def new(self, *, final: bool = False) -> Iterator[tuple[int, Any]]:
         """The number of each line since the last call, from 1 on, and its object, or a ValueError that says what is wrong with it.
 
         A last line without its newline comes at a later call; at a `final` one as what it is. A file that is not there has no lines.
         """
         try:
-            file = self.path.open("rb")
+            file = opened(self.path)
         except FileNotFoundError:
             return
         with file:
@@ -154,7 +174,7 @@ def _reason(error: Exception) -> str:
 def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
     """The object in the first line of a JSON lines file, for `recognises`; empty if there is none, or the line is longer than that."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             found = json.loads(file.readline(most_bytes))
     except (OSError, ValueError, RecursionError):
         return {}
@@ -164,7 +184,8 @@ def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
 def json_object(path: Path) -> dict[str, Json]:
     """The object in a JSON file; empty if there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with opened(path) as file:
+            found = json.loads(file.read())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -176,7 +197,8 @@ def columns_of(path: Path) -> list[str]:
     from pyarrow import ArrowException
 
     try:
-        return list(pq.read_schema(path).names)
+        with opened(path) as file:
+            return list(pq.read_schema(file).names)
     except (ArrowException, OSError):
         return []
 
@@ -202,6 +224,8 @@ class MetricLines:
     def catch_up(self, start: int, *, final: bool) -> None:
         """Read what is new, and forget what is of earlier steps than `start`."""
         self.there = self.there or self._lines.path.is_file()
+        if self._lines.were_cut:
+            self._lines.place = (0, 0)
         for number, line in self._lines.new(final=final):
             try:
                 if isinstance(line, ValueError):

@@ -62,7 +62,11 @@ class _OwnRun:
         self._begins = (0, (0, 0))  # the newest step, and the place of its first line
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
-        """Each step in pieces."""
+        """Each step in pieces. Raises Unreadable for a file that is shorter than what was read of it."""
+        if self._lines.were_cut:
+            raise Unreadable(
+                f"{self._lines.path} is shorter than it was: import what it has now as its next attempt, with --from-step 0"
+            )
         newest, self._lines.place = self._begins if start >= self._begins[0] else (0, (0, 0))
         piece, size, before = Step(newest), 0, self._lines.place
         for at, line in self._lines.new(final=final):

@@ -29,6 +29,7 @@ from groupscope.files.format import (
     number,
     numbered,
     numbers,
+    opened,
 )
 from groupscope.recording import Completion, Group
 
@@ -96,7 +97,8 @@ class _State:
                 changed = file.stat().st_mtime
                 if self._read.get(file) == changed:
                     continue
-                state = json.loads(file.read_bytes())
+                with opened(file) as whole:
+                    state = json.loads(whole.read())
                 self._take(state["log_history"], state.get("max_steps"))
                 self._read[file] = changed
             except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -26,6 +26,7 @@ from groupscope.files.format import (
     first_object,
     known_rewards,
     number,
+    opened,
     required_step,
     with_metrics,
 )
@@ -139,7 +140,8 @@ def _config(folder: Path) -> dict[str, Json]:
     """The resolved configuration, if it lies there: verifiers writes JSON, prime-rl TOML or JSON."""
     for file in sorted(chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))):
         try:
-            text = file.read_text(encoding="utf-8")
+            with opened(file) as whole:
+                text = whole.read().decode()
             found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
             return dict(json.loads(json.dumps(found, default=str)))
         except (OSError, ValueError, TypeError):

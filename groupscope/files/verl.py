@@ -25,6 +25,7 @@ from groupscope.files.format import (
     known_rewards,
     number,
     numbered,
+    opened,
 )
 from groupscope.recording import Completion, Group
 
@@ -190,7 +191,8 @@ def _group(rows: Sequence[Mapping[str, Any]], extras: Sequence[str], evaluated: 
 def _config(path: Path) -> dict[str, Json]:
     """The configuration that Hydra leaves, if it lies there."""
     try:
-        found = yaml_text.read((path / HYDRA).read_text(encoding="utf-8"))
+        with opened(path / HYDRA) as file:
+            found = yaml_text.read(file.read().decode())
     except (OSError, ValueError, yaml_text.Unreadable):
         return {}
     return found if isinstance(found, dict) else {}

@@ -221,6 +221,38 @@ SICKNESSES = [
         ["loss", "grad_norm"],
         level="note",
     ),
+    Sickness(
+        "truth_falls",
+        lambda step: {
+            "reward": 0.4 + step / 100 + step % 3 / 1000,
+            "rewards/correctness/mean": 0.8 - step / 100 - step % 2 / 1000,
+        },
+        (9, 29),
+        29,
+        "The mean reward went from 0.446 (steps 0 to 9) to 0.646 (steps 20 to 29), while the mean score of correctness fell from 0.755 "
+        "(step 9) to 0.554",
+        ["reward", "rewards/correctness/mean"],
+    ),
+    Sickness(
+        "near_ties",
+        lambda step: {},
+        (20, 29),
+        29,
+        "In 10 of the 30 live groups of steps 20 to 29 the rewards lay close together: their std was 0.0005 in the median, and 0.45 is "
+        "usual",
+        ["reward_std", "reward"],
+        state="live",
+        rewards=(LIVE, LIVE, (0.5, 0.501)),
+    ),
+    Sickness(
+        "flat_reward",
+        lambda step: {"reward": 0.6 + (7 * step % 5 - 2) / 100},
+        (0, 29),
+        None,
+        "Likeliest cause: none that the metrics show",
+        ["reward", "reward_std"],
+        level="note",
+    ),
 ]
 
 

@@ -50,6 +50,11 @@ def fell(first: float, last: float) -> list[float]:
     return [first] * 20 + [last] * 10
 
 
+def noisy(first: float, last: float, noise: float = 0.002) -> list[float]:
+    """From one level to another in a straight line, with noise that alternates in twos."""
+    return [first + (last - first) * step / 29 + (noise if step % 4 < 2 else -noise) for step in range(STEPS)]
+
+
 THRESHOLDS: list[tuple[str, dict[str, Values], dict[str, Values]]] = [
     ("dead_groups", {"frac_reward_zero_std": 0.49}, {"frac_reward_zero_std": 0.5}),
     ("truncation", {"completions__clipped_ratio": 0.24}, {"completions__clipped_ratio": 0.25}),
@@ -81,6 +86,18 @@ THRESHOLDS: list[tuple[str, dict[str, Values], dict[str, Values]]] = [
         {"reward": 0.5, "rewards__format__std": 0.26, "rewards__correctness__std": 0.01, "rewards__correctness__mean": 0.1},
         {"reward": 0.5, "rewards__format__std": 0.28, "rewards__correctness__std": 0.01, "rewards__correctness__mean": 0.1},
     ),
+    (
+        "truth_falls",
+        {"reward": noisy(0.4, 0.6), "rewards__correctness__mean": noisy(0.5, 0.48)},
+        {"reward": noisy(0.4, 0.6), "rewards__correctness__mean": noisy(0.5, 0.46)},
+    ),
+    (
+        "truth_falls",
+        {"reward": noisy(0.4, 0.6, 0.2), "rewards__correctness__mean": noisy(0.5, 0.2)},
+        {"reward": noisy(0.4, 0.6, 0.02), "rewards__correctness__mean": noisy(0.5, 0.2)},
+    ),
+    ("flat_reward", {"reward": noisy(0.5, 0.6, 0.01), "reward_std": 0.3}, {"reward": noisy(0.5, 0.5, 0.01), "reward_std": 0.3}),
+    ("flat_reward", {"reward": noisy(0.5, 0.5, 0.2), "reward_std": 0.3}, {"reward": noisy(0.5, 0.5, 0.05), "reward_std": 0.3}),
 ]  # fmt: skip
 
 
@@ -250,3 +267,36 @@ def test_the_documented_rules_are_those_of_the_code() -> None:
     page = (Path(__file__).parents[2] / "docs/inspector/health.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| (.+) \|$", page, re.MULTILINE)
     assert rows == [(rule.code, rule.words) for rule in RULES]
+
+
+def test_held_out_answers_that_fall_beyond_chance_are_a_hint_while_the_reward_rises() -> None:
+    rising = facts(with_("budget.eval_items", 400), reward=noisy(0.4, 0.6))
+    for last, codes in ((0.75, ["truth_falls"]), (0.8, [])):
+        known = {0: 0.3, 10: 0.88, 20: last}
+        assert fired(replace(rising, evaluations=Stretch(known))) == codes  # 0.88 is the best of few
+    falling = facts(with_("budget.eval_items", 400), reward=noisy(0.6, 0.4))
+    assert "truth_falls" not in fired(replace(falling, evaluations=Stretch({0: 0.9, 20: 0.5})))
+
+
+def test_near_ties_are_a_hint_unless_a_floor_keeps_them_small() -> None:
+    groups = [GroupFact(29, "live", 0.5, 0.001 if place < 4 else 0.4) for place in range(24)]
+    assert fired(replace(facts(), groups=groups)) == ["near_ties"]
+    assert fired(replace(facts(with_("algorithm.advantage.std_floor", 0.05)), groups=groups)) == []
+    assert fired(replace(facts(with_("algorithm.advantage", {"kind": "group_center"})), groups=groups)) == []
+    assert fired(replace(facts(), groups=groups[3:])) == []  # one of 21
+
+
+@pytest.mark.parametrize(
+    ("metrics", "cause"),
+    [
+        ({"frac_reward_zero_std": 0.6}, "60 % of the groups are dead"),
+        ({"completions__clipped_ratio": 0.5}, "50 % of the completions are cut"),
+        ({"kl": 1e-6}, "the policy has hardly moved"),
+        ({}, "none that the metrics show"),
+    ],
+)
+def test_a_flat_reward_names_its_likeliest_cause(metrics: dict[str, Values], cause: str) -> None:
+    run = facts(reward=noisy(0.5, 0.5, 0.01), reward_std=0.3, **metrics)
+    [hint] = [hint for hint in check(run).items if hint.code == "flat_reward"]
+    assert f"Likeliest cause: {cause}" in hint.measured
+    assert hint.level == "note"

@@ -180,6 +180,13 @@ def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
     assert curve_of([(0, None), (2, 1.0)]) == [None, None, 1.0]
 
 
+def test_the_curve_of_a_run_that_logs_every_third_step_has_no_gaps_but_those_of_values_that_were_not_finite() -> None:
+    assert curve_of([(2, 1.0), (5, 2.5), (8, None), (11, 3.0)]) == pytest.approx(
+        [None, None, 1.0, 1.5, 2.0, 2.5, None, None, None, None, None, 3.0]
+    )
+    assert None not in curve_of((step, float(step)) for step in range(9, 300, 10))[2:]
+
+
 def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation(backend: Backend) -> None:
     run_id = backend.client.create_run(GRPO).id
     for value in (0.5, 0.6):

@@ -66,6 +66,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "replay": lambda c: c.replay(1, 0),
     "replayed": lambda c: c.replayed(1),
     "distribution": lambda c: c.distribution(1, value="reward"),
+    "properties": lambda c: c.properties(1),
     "health": lambda c: c.health(1),
     "ranks": lambda c: c.ranks(1),
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),

@@ -35,6 +35,7 @@ LISTS: Mapping[str, type[BaseModel]] = {
     "completions": queries.CompletionQuery,
     "metrics": queries.MetricQuery,
     "distribution": queries.DistributionQuery,
+    "properties": queries.PropertyQuery,
     "logs": queries.LogQuery,
 }
 ADDRESSES = {
@@ -44,7 +45,7 @@ ADDRESSES = {
     "compare_metrics": "/api/v1/metrics",
     "common_prompts": "/api/v1/prompts",
 }
-OF_A_RUN = ("groups", "prompts", "completions", "metrics", "distribution", "logs")
+OF_A_RUN = ("groups", "prompts", "completions", "metrics", "distribution", "properties", "logs")
 
 
 def some(query: type[BaseModel]) -> dict[str, Any]:

@@ -289,6 +289,12 @@ def test_what_was_not_trained_on_is_grey_and_not_in_the_colour_of_an_error() -> 
     assert UNSCORED not in picture
 
 
+def test_the_rounding_of_a_trainers_advantages_has_no_colour() -> None:
+    rounded = svg(reward_squares([0.25, 0.25], [-4.7e-6, -4.7e-6], 0.0, 1.0))
+    assert DISCOURAGED not in rounded
+    assert DISCOURAGED in svg(reward_squares([0.25, 0.26], [-4.7e-6, 4.7e-6], 0.0, 1.0))
+
+
 def test_a_square_is_as_full_as_its_reward() -> None:
     picture = svg(reward_squares([0.5], [0.0], 0.0, 1.0))
     assert 'height="16" fill' in picture

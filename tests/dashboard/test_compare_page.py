@@ -1,5 +1,6 @@
 """The comparison of runs against a real backend."""
 
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from statistics import fmean
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
+from dashboard.comparison.seeds import MORE
 from dashboard.comparison.settings import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -234,6 +236,27 @@ def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend
     at = open_page("compare", runs=asked, by="algorithm.updates_per_batch")
     (verdict,) = (text.value for text in at.markdown if "one seed cannot tell" in text.value)
     assert verdict.endswith("(with 2 updates per batch, the other with 1)")
+
+
+def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open, backend: Backend) -> None:
+    run_ids = []
+    for updates, seed in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]:
+        config = {"algorithm": {"updates_per_batch": updates}, "budget": {"seed": seed}}
+        run_ids.append(recorded.queue(backend.client, **config))
+        claimed = recorded.train(
+            backend.client, run_ids[-1], steps=2, total=100, prompts=2, group_size=8, seed=10 * updates + seed
+        )
+        recorded.finish(backend.client, run_ids[-1], claimed)
+    at = open_page("compare", runs=",".join(map(str, run_ids)), by="algorithm.updates_per_batch", judged="Reward")
+    table = frame(at, MORE).set_index("settings")
+    found = table.loc["updates_per_batch 2 − updates_per_batch 1"]
+    assert found["seeds"] == "3"
+    assert re.fullmatch(r"(\d+|more than 197) \(\d+ to (\d+|more than 197)\)", found[MORE])
+    assert re.fullmatch(r"\d+ % \(\d+ % to \d+ %\)", found["power now"])
+    assert "run two more of each" in table.loc["updates_per_batch 3 − updates_per_batch 1"][MORE]
+    assert "From 3 seeds the spread is hardly known" in sentences(at)
+    next(box for box in at.number_input if box.label == "Difference to tell").set_value(100.0).run()
+    assert frame(at, MORE).set_index("settings").loc["updates_per_batch 2 − updates_per_batch 1"][MORE] == "0"
 
 
 def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:

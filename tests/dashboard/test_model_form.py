@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from acting import GRPO, Actor
-from on_screen import draft_of
+from on_screen import draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
@@ -97,8 +97,59 @@ def test_a_model_of_the_hub_that_nobody_has_says_when_its_size_will_be_known(
     at = open_page("new-run", clone=with_model(backend, "some/model"))
     assert chooser(at).options[-1] == "some/model · Hub · size unknown"
     shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
-    assert "Size unknown until the worker has downloaded its config.json." in shown
+    assert "Size unknown until a worker has downloaded its config.json, or you give it." in shown
     assert not [button for button in at.button if button.label == "Use these"]
+
+
+def paste(at: AppTest, text: str) -> None:
+    next(box for box in at.text_area if "paste" in box.label).set_value(text).run()
+
+
+CONFIG_JSON = """{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+"num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": true, "time_step_limit": Infinity}"""
+
+
+def test_a_config_json_that_is_pasted_gives_size_and_memory_until_another_model_is_chosen(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    at = open_page("new-run", clone=with_model(backend, "some/model"))
+    paste(at, CONFIG_JSON)
+    assert "given config.json" not in texts(at)
+    next(button for button in at.button if button.label == "Estimate with it").click().run()
+    assert chooser(at).options[-1].startswith("some/model · Hub · 1.24 billion parameters · ")
+    shown = texts(at)
+    assert "estimated from the given config.json: llama, 1,236 million parameters" in shown
+    assert "Memory about" in shown.replace(":gray[Memory]", "Memory")
+    assert [button for button in at.button if button.label == "Use these"]
+    chooser(at).set_value("local:qwen").run()
+    assert "given config.json" not in texts(at)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"model_type": "llama"', "This is not JSON"),
+        ("[" * 50_000, "This is not JSON"),
+        ("[1]", "A config.json is an object such as"),
+    ],
+)
+def test_what_is_no_config_json_says_what_to_do(open_page: OpenPage, text: str, why: str) -> None:
+    at = open_page("new-run")
+    paste(at, text)
+    assert not at.exception
+    assert why in texts(at)
+    assert next(button for button in at.button if button.label == "Estimate with it").disabled
+
+
+def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    paste(at, '{"model_type": "**gpt2**"}')
+    next(button for button in at.button if button.label == "Estimate with it").click().run()
+    said, *_ = [str(one.value) for one in at.markdown if "nothing can be estimated" in str(one.value)]
+    assert "\\*\\*gpt2\\*\\* has other layers than Llama" in said
+    assert "lacks hidden" in said
+    next(button for button in at.button if button.label == "Estimate without it").click().run()
+    assert "nothing can be estimated" not in texts(at)
 
 
 def test_why_a_model_cannot_be_trained_is_no_markup(open_page: OpenPage) -> None:

@@ -1,9 +1,11 @@
 """The New run page against a real backend."""
 
+import re
 from collections.abc import Callable
 from typing import cast
 
 import pytest
+import recorded
 from acting import SAMPLE
 from following import follow
 from on_screen import draft_of, key, send, texts
@@ -14,7 +16,7 @@ from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbo
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import ClaimRequest, Recording, WorkerInfo
+from backend.contract.protocol import ClaimRequest, Recording, Report, Start, WorkerInfo
 from backend.contract.recipes import RECIPES
 from backend.contract.recorded import RecordedConfig, Trainer
 from dashboard.form.draft import Draft, from_text
@@ -223,10 +225,20 @@ def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page
 
 
 def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend: Backend) -> None:
-    backend.client.ask(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")))
-    at = open_page("new-run")
-    [time] = [one.value for one in at.markdown if one.value.startswith(":gray[Time]")]
+    client, plain = backend.client, WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")
+    client.ask(ClaimRequest(worker=plain))
+    [time] = [one.value for one in open_page("new-run").markdown if one.value.startswith(":gray[Time]")]
+    assert "not known yet" in time
+    assert "no model of known shape was timed on CPU, 2 threads yet" in time
+    run_id = recorded.queue(client, sampling={"group_size": 4})
+    claim = client.ask(ClaimRequest(worker=plain)).claim
+    assert claim is not None
+    client.start(run_id, Start(attempt=claim.attempt, from_step=0, device=plain.device))
+    client.report(run_id, Report(attempt=claim.attempt, seq=0, step=0, metrics={"step_time": 0.5}))
+    [time] = [one.value for one in open_page("new-run").markdown if one.value.startswith(":gray[Time]")]
     assert " for 100 steps" in time
+    assert "at the rate of run 1 on CPU" in time
+    assert re.search(r"about \*\*\S+ s\*\* a step \(0\.\d+ s to \d\.?\d* s\)", time)
     assert "scoring and evaluations are not counted" in time
 
 

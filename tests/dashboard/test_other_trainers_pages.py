@@ -113,6 +113,19 @@ def test_another_trainers_names_are_charted_and_what_means_the_same_has_our_char
     assert "not drawn along this axis" not in sentences(at)
 
 
+def test_the_pages_of_another_trainers_run_speak_of_no_worker_and_not_of_how_its_loss_is_summed(
+    open_page: Open, record: Callable[..., int]
+) -> None:
+    clip = in_our_terms({"loss_type": "dapo", "beta": 0.04, "num_iterations": 1})
+    run = record("TRL", [], [{"reward": 0.5, "loss": 0.1}] * 3, known=clip)
+    said = sentences(open_page("run", id=run))
+    assert "Judge the run by its reward." in said
+    assert "sequence mean" not in said
+    said = sentences(open_page("run", id=run, tab="log"))
+    assert "what the program that trains the run says" in said
+    assert "The worker writes" not in said
+
+
 POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]] = {
     "texts and rewards": ([[Group("a?", [Completion("1", reward=1.0), Completion("2", reward=0.0)])]] * 3, [], {}),
     "texts alone": ([[Group("a?", [Completion("1"), Completion("2")])]] * 3, [], {}),
@@ -135,7 +148,7 @@ POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]
         {"known": KNOWN},
     ),
 }
-TABS = ("overview", "groups", "prompts", "search", "health", "what-if", "judgement", "configuration", "log")
+TABS = ("overview", "groups", "prompts", "search", "health", "paid for", "what-if", "judgement", "configuration", "log")
 
 
 @pytest.mark.parametrize("which", POOR)

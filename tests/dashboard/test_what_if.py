@@ -123,6 +123,15 @@ def test_the_runs_own_settings_change_nothing() -> None:
     assert "do not depend on what was changed" in agreement(own, replace(own.settings, beta=own.settings.beta + 1), 0.0)
 
 
+def test_what_another_trainer_rounds_to_single_precision_was_computed_by_its_settings() -> None:
+    known: Json = {"advantage": {"kind": "group_zscore", "std": "sample", "eps": 1e-4}, "surrogate": None, "kl": None}
+    theirs = read_own({"kind": "recorded", "algorithm": known})
+    assert theirs is not None
+    assert "except for rounding (at most 4.8e-7)" in agreement(theirs, theirs.settings, 4.8e-7)
+    assert "were not computed" in agreement(theirs, theirs.settings, 0.01)
+    assert "were not computed" in agreement(own_of(), own_of().settings, 4.8e-7)
+
+
 def test_without_the_format_reward_a_group_that_only_differed_in_it_is_dead() -> None:
     step, own = step_of(MIXED, ONLY_FORM, SOLVED), own_of()
     again = recompute(step, own, with_weights(own, 0.9, 0.0))

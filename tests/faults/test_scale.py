@@ -119,6 +119,7 @@ def test_the_pages_of_a_long_run_stay_short(backend: Backend, steps: int) -> Non
         (f"{run}/logs", {"limit": 1000}),
         (f"{run}/health", {}),
         (f"{run}/distribution", {"value": "reward"}),
+        (f"{run}/properties", {}),
     ]
     sizes = {f"{address} {query}": size(backend, address, query) for address, query in requests}
     assert max(sizes.values()) < MOST_BYTES, sizes

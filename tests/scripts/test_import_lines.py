@@ -1,6 +1,7 @@
 """What a format makes of lines that no writer should have written, of files that change meanwhile, and of more metrics than a completion can have."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copytree
@@ -12,8 +13,8 @@ import pytest
 from importing import FOREIGN
 
 from groupscope.files import prime_rl, verl
-from groupscope.files.catalog import FORMATS
-from groupscope.files.format import Lines, MetricLines, Options, Run, Step, number
+from groupscope.files.catalog import FORMATS, find
+from groupscope.files.format import Lines, MetricLines, Options, Run, Step, Unreadable, number
 from groupscope.files.grouped import GroupedLines
 
 EPISODE = FOREIGN / "verifiers" / "verifiers" / "traces.jsonl"
@@ -89,6 +90,57 @@ def test_a_file_that_shrinks_between_its_two_readings_is_said(tmp_path: Path) ->
     file.write_text('{"k": 1}\n')
     assert list(lines.read(2, dict)) == []
     assert lines.wrong == ["some.jsonl, line 2: it is not there any more"]
+
+
+def test_metrics_of_a_file_that_was_cut_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 0, "data": {"loss": 0.5}}\n{"step": 1, "data": {"loss": 0.25}}\n')
+    metrics = MetricLines(file, verl._metrics_of)
+    metrics.catch_up(0, final=False)
+    file.write_text('{"step": 0, "data": {"loss": 0.5}}\n')  # a training that goes on from a checkpoint
+    metrics.catch_up(0, final=False)
+    with file.open("a") as more:
+        more.write('{"step": 1, "data": {"loss": 0.125}}\n{"step": 2, "data": {"loss": 0.0}}\n')
+    metrics.catch_up(0, final=False)
+    assert [metrics.of(step)["loss"] for step in range(3)] == [0.5, 0.125, 0.0]
+
+
+def test_a_file_of_our_format_that_was_cut_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text('{"groupscope": 1}\n' + "".join(f'{{"step": {n}, "metrics": {{"loss": 1.0}}}}\n' for n in range(3)))
+    run = opened("groupscope", file)
+    assert [one.step for one in run.steps(0, final=False)] == [0, 1, 2]
+    file.write_text('{"groupscope": 1}\n{"step": 0, "metrics": {"loss": 2.0}}\n')
+    with pytest.raises(Unreadable, match=r"shorter than it was.*--from-step 0"):
+        list(run.steps(2, final=False))
+
+
+PIPES = (
+    "x.jsonl",
+    "1.jsonl",
+    "completions_00001.parquet",
+    "train_data_step1.jsonl",
+    "trajectories/train/0.parquet",
+    "x.parquet",
+    "x.json",
+)
+
+
+def test_a_pipe_is_no_run_and_is_not_waited_for(tmp_path: Path) -> None:
+    for name in PIPES:
+        path = tmp_path / name.replace("/", "-") / name
+        path.parent.mkdir(parents=True)
+        os.mkfifo(path)
+    assert list(find(tmp_path)) == []
+
+
+def test_what_links_lead_to_is_found_once_by_its_own_name(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "run.jsonl").write_text('{"groupscope": 1}\n')
+    (folder / "latest.jsonl").symlink_to("run.jsonl")
+    (folder / "again").symlink_to(folder)
+    assert [path for path, _ in find(tmp_path)] == [folder / "run.jsonl"]
 
 
 def test_an_episode_whose_trace_has_no_agent_is_said_and_the_others_are_read(tmp_path: Path) -> None:

@@ -151,6 +151,35 @@ def test_an_error_that_ends_the_program_stands_on_its_page(backend: Backend, hom
     assert not list(left_over(home))
 
 
+FORKED = """
+from processes import wait_until
+wait_until(lambda: not one._outbox._spool.waiting_bytes, "all is sent")
+if os.fork() == 0:
+    one.log_metrics({"reward": 9.0}, 9)
+    CHILD
+os.wait()
+assert os.listdir(os.environ["RECORDINGS"])
+steps(one, 4, 5)
+one.finish()
+"""
+
+
+@pytest.mark.parametrize("child", ["sys.exit()", "raise RuntimeError('of the child')"])
+def test_a_forked_process_adds_nothing_to_the_record_and_takes_nothing_away(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, child: str
+) -> None:
+    monkeypatch.setenv("RECORDINGS", str(home / FOLDER))
+    assert run_script(home, backend.url, FORKED.replace("CHILD", child)) == 0
+    run = recorded(backend)
+    assert (run.status, run.error, run.progress.step) == ("finished", None, 5)
+    assert rewards_of(backend, run.id)[0] == [0, 1, 2, 3, 4]
+
+
+def test_a_program_that_ends_without_a_word_has_its_last_step_recorded(backend: Backend, home: Path) -> None:
+    assert run_script(home, backend.url, "steps(one, 4, 5)") == 0
+    assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.slow
 def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
     start_backend: Callable[..., Backend], home: Path
@@ -323,7 +352,7 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     run = recorded(backend)
     assert rewards_of(backend, run.id)[0] == [0, 3, 4]
     [line] = backend.client.logs(run.id).items
-    assert line.message.startswith("steps could not be recorded: 2, the first of them step 1")
+    assert line.message.startswith("steps that could not be recorded whole: 2, the first of them step 1")
 
 
 def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
@@ -395,6 +424,44 @@ def test_what_a_backend_does_not_take_stays_on_the_disk_until_it_does(
     [about] = left_over(home)
     assert deliver(about, backend.client) is not None
     assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 2)
+
+
+def test_a_wrong_token_is_said_to_be_one_and_where_the_right_one_is(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "of-another-backend")
+    groupscope.start_run("mine", backend=backend.url, home=home).finish(seconds=0.5)
+    assert "It lies in <home>/token there, or is its GROUPSCOPE_TOKEN" in caplog.text
+    assert "does not answer" not in caplog.text
+
+
+def test_a_script_without_logging_is_told_which_run_records_it(backend: Backend, home: Path) -> None:
+    script = f"""
+import groupscope
+with groupscope.start_run("mine", backend={backend.url!r}, home={str(home)!r}) as run:
+    run.log_metrics({{"reward": 1.0}}, 0)
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stderr == f"groupscope: recorded as run {recorded(backend).id} of {backend.url}\n"
+    assert told.stdout == ""
+
+
+def test_a_program_that_somebody_interrupts_has_a_run_that_was_stopped(backend: Backend, home: Path) -> None:
+    def program() -> None:
+        with groupscope.start_run("mine", backend=backend.url, home=home) as one:
+            steps(one, 0, 1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program()
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("stopped", 1)
 
 
 def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,17 +305,74 @@ def test_a_record_that_cannot_begin_ends_no_training(
     assert "File exists" in caplog.text
 
 
-def test_a_training_that_breaks_off_and_begins_again_is_two_runs(
-    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ZeroDivisionError("no such answer"), "failed", "ZeroDivisionError: no such answer"),
+        (KeyboardInterrupt(), "stopped", None),
+    ],
+)
+def test_a_training_that_breaks_off_in_a_notebook_has_ended_and_another_is_another_run(
+    backend: Backend,
+    watched: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    status: str,
+    message: str | None,
 ) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
     of, _ = watched()
-    with monkeypatch.context() as broken:
-        broken.setattr(of, "training_step", lambda *_, **__: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as changed:
+        changed.setattr(of, "training_step", broken)
+        with pytest.raises(type(error)):
             of.train()
+    newest = backend.client.runs(kind="recorded").items[0]
+    assert (newest.status, newest.progress.step) == (status, 0)
+    assert (newest.error.message if newest.error else None) == message
     of.train()
     ended = [(run.status, run.progress.step) for run in backend.client.runs(kind="recorded").items]
-    assert ended == [("finished", STEPS), ("failed", 0), ("finished", STEPS)]
+    assert ended == [("finished", STEPS), (status, 0), ("finished", STEPS)]
+
+
+def test_a_trainer_that_is_watched_twice_is_one_run_as_it_was_called_last(backend: Backend, watched: Watched) -> None:
+    of, _ = watched()
+    groupscope.watch(of, name="again", backend=backend.url)
+    of.train()
+    assert [run.name for run in backend.client.runs(kind="recorded").items] == ["again", "TRL"]
+
+
+def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = groupscope.trl.Watcher.on_step_end
+
+    def no_room(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+        with monkeypatch.context() as room:
+            if state.global_step == 2:
+                room.setattr(groupscope.aside, "MOST_BYTES", 0)
+                room.setattr(groupscope.aside, "SMALL_BYTES", 1000)
+            step(self, args, state, control, **more)
+
+    monkeypatch.setattr(groupscope.trl.Watcher, "on_step_end", no_room)
+    watched()
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.progress.step) == ("finished", STEPS)
+    assert [len(groups_of(backend.client, run.id, step)) for step in range(STEPS)] == [PROMPTS, 0, PROMPTS]
+    assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2]
+    [line] = backend.client.logs(run.id).items
+    assert line.message.startswith("steps that could not be recorded whole: 1, the first of them step 1")
+
+
+def test_a_run_was_trained_for_as_long_as_its_trainer_trained_and_a_weight_is_as_it_was_given(
+    backend: Backend, watched: Watched
+) -> None:
+    of, _ = watched(reward_weights=[1.0, 0.2])
+    [run] = backend.client.runs(kind="recorded").items
+    assert run.trained_seconds is not None
+    assert run.trained_seconds >= sum(line["step_time"] for line in of.state.log_history if "step_time" in line)
+    assert [one["weight"] for one in run.config["rewards"]["functions"]] == [1.0, 0.2]
 
 
 def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(

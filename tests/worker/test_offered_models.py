@@ -3,17 +3,27 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hub import NAME, Hub
 from processes import wait_until
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from worker_models import CPU
 
 from backend.catalog import SHAPES
 from backend.contract.model import Lora, Model
+from backend.contract.model_shape import COUNTED, shape_in
 from backend.contract.records import MOST_MODELS, OfferedModel
 from worker.policy import offered_models, sources
 from worker.policy.loading import load_policy
@@ -182,6 +192,21 @@ def test_a_model_that_says_nothing_of_its_kind_is_judged_by_its_type(disk: Disk)
     disk.change("tiny", model_type="clip", architectures=None)
     problem = disk.offered()["local:tiny"].problem
     assert problem == "it is of the kind clip, and only causal language models are trained"
+
+
+@pytest.mark.parametrize("kind", sorted(COUNTED))
+def test_what_a_config_json_leaves_out_is_what_transformers_takes_for_it(kind: str) -> None:
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+    }
+    made = AutoConfig.for_model(kind, **sizes)
+    left_out = {"model_type": kind, **sizes, "vocab_size": made.vocab_size}
+    given, known = shape_in(left_out), shape_of(made)
+    assert known is not None
+    assert given.model_copy(update={"context": known.context}) == known
 
 
 def test_another_architecture_has_a_size_and_no_shape(disk: Disk) -> None:

@@ -51,6 +51,45 @@ def test_a_text_that_depends_on_what_is_before_it_is_read_with_it() -> None:
     assert TokenTexts(tokenizer).of(ids) == [b"one", b" two", b" three"]
 
 
+def with_bytes() -> PreTrainedTokenizerFast:
+    """One as SentencePiece makes them: without the first space, and with a token for each byte."""
+    pieces = ["[unk]", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁one", "two", "4", "2"]
+    tokenizer = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, [], byte_fallback=True))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+class Counted:
+    """A tokenizer that counts what it decodes."""
+
+    def __init__(self) -> None:
+        self.tokenizer, self.tokens = with_bytes(), 0
+
+    def decode(self, ids: list[int], /) -> str:
+        self.tokens += len(ids)
+        return str(self.tokenizer.decode(ids))
+
+    def __deepcopy__(self, memo: object) -> "Counted":
+        return self
+
+
+@pytest.mark.parametrize(
+    "pieces", [["▁one", "▁", "4", "2", "▁", "▁", "two"], ["▁", "▁one"], ["4", *"世🙂", "▁one", "世", "2"]], ids="".join
+)
+def test_a_text_without_its_first_space_is_divided_in_time_that_grows_with_its_length(pieces: list[str]) -> None:
+    counted = Counted()
+    vocabulary = counted.tokenizer.get_vocab()
+    ids = [
+        vocabulary[one]
+        for piece in pieces * 100
+        for one in ([piece] if piece in vocabulary else [f"<0x{byte:02X}>" for byte in piece.encode()])
+    ]
+    parts = TokenTexts(counted).of(ids)
+    assert counted.tokens < 10 * len(ids)
+    assert b"".join(parts).decode() == counted.tokenizer.decode(ids)
+
+
 def test_ending_tokens_have_their_text() -> None:
     policy = tiny_policy(reference=False)
     ids = [*policy.tokenizer("14")["input_ids"], min(policy.stop_ids)]

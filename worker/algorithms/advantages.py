@@ -66,10 +66,15 @@ def live_by_component(rewards_P_G_K: Array, weights_K: Array) -> Array:
     return xp.any(live_P_K & (weights_K != 0), axis=-1)
 
 
-def group_zscore(rewards_P_G: Array, *, std: Std, eps: float) -> Array:
-    """Reward relative to its own group, in group standard deviations (DeepSeekMath, section 4.1.2). Returns (P, G)."""
+def group_zscore(rewards_P_G: Array, *, std: Std, eps: float, std_floor: float = 0.0) -> Array:
+    """Reward relative to its own group, in group standard deviations (DeepSeekMath, section 4.1.2). Returns (P, G).
+
+    A std below `std_floor` is taken as that, so that a group whose rewards nearly agree is not blown up to the size of the others.
+    """
+    xp = array_namespace(rewards_P_G)
     groups = group_statistics(rewards_P_G, std=std)
-    zscores_P_G = (rewards_P_G - groups.mean_P[..., None]) / (groups.std_P[..., None] + eps)
+    divisor_P = xp.where(groups.std_P < std_floor, xp.full_like(groups.std_P, std_floor), groups.std_P)
+    zscores_P_G = (rewards_P_G - groups.mean_P[..., None]) / (divisor_P[..., None] + eps)
     return _over_live(rewards_P_G, zscores_P_G, groups.live_P)
 
 

@@ -45,8 +45,8 @@ def estimate(
     """
     groups = advantages.group_statistics(rewards_P_G)
     match chosen:
-        case GroupZscore(std=std, eps=eps):
-            zscores_P_G = advantages.group_zscore(rewards_P_G, std=std, eps=eps)
+        case GroupZscore(std=std, eps=eps, std_floor=floor):
+            zscores_P_G = advantages.group_zscore(rewards_P_G, std=std, eps=eps, std_floor=floor)
             return Estimate(zscores_P_G, advantages.group_statistics(rewards_P_G, std=std))
         case GroupCenter():
             return Estimate(advantages.group_center(rewards_P_G), groups)

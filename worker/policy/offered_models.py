@@ -21,7 +21,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from backend.contract.model import ModelSource
-from backend.contract.model_shape import ModelShape
+from backend.contract.model_shape import COUNTED, ModelShape, shape_in
 from backend.contract.records import MOST_MODELS, OfferedModel
 from worker.errors import RunFailure
 from worker.failure import opening
@@ -32,10 +32,6 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 DEEPEST = 3  # folders below the model root
-COUNTED = frozenset(
-    ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text", "granite", "olmo2"]
-)
-"""Architectures with the layers of Llama: what `ModelShape` counts of them is what there is, but for biases and small norms."""
 _TRAINABLE = frozenset(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
 _CONFIG = "config.json"
 _NAMED: TypeAdapter[str] = TypeAdapter(ModelSource)
@@ -181,16 +177,6 @@ def shape_of(config: PreTrainedConfig) -> ModelShape | None:
     if config.model_type not in COUNTED:
         return None
     try:
-        return ModelShape(
-            hidden=config.hidden_size,
-            layers=config.num_hidden_layers,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-            intermediate=config.intermediate_size,
-            vocabulary=config.vocab_size,
-            context=config.max_position_embeddings,
-            tied=bool(config.tie_word_embeddings),
-        )
-    except (ValidationError, AttributeError, TypeError, ZeroDivisionError):
+        return shape_in(config.to_dict())
+    except ValueError:
         return None

@@ -144,7 +144,7 @@ def test_a_checkpoint_has_the_size_of_the_model_that_its_run_began_with(backend:
 @pytest.mark.parametrize(
     ("source", "usable", "note"),
     [
-        ("some/model", True, "size unknown until the worker has downloaded its config.json"),
+        ("some/model", True, "size unknown until a worker has downloaded its config.json, or you give it"),
         ("local:nowhere", False, "no worker that is up has it below its model root"),
         ("run:99@1", False, "there is no such checkpoint; choose one from the list"),
         ("builtin:nothing", False, "there is no such model; choose one from the list"),
@@ -189,6 +189,28 @@ def test_sizes_are_there_while_the_form_is_wrong_and_estimates_only_once_it_is_r
     assert (wrong_step.parameters, wrong_step.memory_bytes, wrong_step.too_small) == (494_032_768, None, 0)
     nothing = backend.client.models({})
     assert chosen(nothing, TINY_ARITHMETIC).parameters is not None
+
+
+def test_a_given_config_json_is_that_of_the_chosen_model_alone(backend: Backend) -> None:
+    connect(backend, LOCAL)
+    given: dict[str, Any] = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+    }
+    before, models = (backend.client.models(config_of("some/model"), config_json) for config_json in (None, given))
+    one = chosen(models, "some/model")
+    assert one.parameters == 2 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64) + 64 + 2 * 64 * 100
+    assert one.memory_bytes is not None
+    assert chosen(before, "some/model").memory_bytes is None
+    assert chosen(models, LOCAL.source) == chosen(before, LOCAL.source)
+    assert models.starting
+    answer = backend.client.preflight(config_of("some/model"), given)
+    assert answer.memory is not None
+    assert answer.memory.total_bytes == one.memory_bytes
 
 
 def test_preflight_warns_of_a_directory_that_no_worker_has() -> None:
@@ -263,7 +285,7 @@ def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_no
         return [one.advised for one in starts(GrpoConfig(), shape, gib)]
 
     assert advised(SHAPES[SMOLLM2], 16) == [True, False]
-    assert advised(SHAPES[SMOLLM2], 2) == [False, True]
+    assert advised(SHAPES[SMOLLM2], 3) == [False, True]
     assert advised(QWEN_7B, 1000) == [False, True]
     assert advised(QWEN_7B, 8) == [False, False]
 

@@ -1,5 +1,6 @@
 """What preflight says about a configuration that is valid."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.preflight import memory
-from backend.preflight.facts import Facts, StepTimes, Success
+from backend.preflight.duration import OFF
+from backend.preflight.facts import Facts, Given, StepTimes, Success, TimedRun
 from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
@@ -167,6 +169,43 @@ def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
     assert "no memory estimate" in message.text
 
 
+TINY_JSON: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "vocab_size": 271,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+
+
+def test_a_given_config_json_stands_for_a_model_that_is_not_known_here() -> None:
+    known = preflight(grpo(), Facts(workers=[CPU], timed=[TIMED]))
+    config = grpo(model={"source": "some/model"})
+    answer = preflight(config, Facts(workers=[CPU], timed=[TIMED], given=Given.read(TINY_JSON)))
+    assert (answer.memory, answer.time) == (known.memory, known.time)
+    message = about("model.source", answer)
+    assert message is not None
+    assert message.text == "estimated from the given config.json: llama, 1 million parameters"
+    other = about("model.source", preflight(config, Facts(given=Given.read(TINY_JSON | {"model_type": "phi3"}))))
+    assert other is not None
+    assert "phi3 is counted as if its layers were Llama's" in other.text
+
+
+def test_a_config_json_of_no_use_says_why_and_gives_no_estimate() -> None:
+    given = Given.read(TINY_JSON | {"num_local_experts": 8})
+    answer = preflight(grpo(model={"source": "some/model"}), Facts(workers=[CPU], given=given))
+    message = about("model.source", answer)
+    assert (answer.memory, answer.time, answer.ok) == (None, None, True)
+    assert message is not None
+    assert (message.level, message.text) == (
+        "warning",
+        "nothing can be estimated from the given config.json: llama has experts (num_local_experts), whose memory is not counted here",
+    )
+
+
 def test_a_checkpoint_is_estimated_as_the_model_it_came_from() -> None:
     config = grpo(model={"source": "run:3@20"})
     assert preflight(config, Facts(origin=SMOLLM2)).memory == preflight(grpo(model={"source": SMOLLM2}), Facts()).memory
@@ -303,22 +342,64 @@ def test_a_sample_is_warned_of_what_no_worker_has_and_refused_what_the_model_can
     assert "no worker is connected" in preflight(SampleConfig(prompts=["a"]), Facts()).messages[0].text
 
 
-def test_where_nothing_was_measured_the_time_is_counted_from_the_shape_and_says_so() -> None:
-    small = preflight(grpo(), Facts(workers=[CPU])).time
-    larger = preflight(grpo(model={"source": SMOLLM2}), Facts(workers=[CPU])).time
-    assert small is not None
+TIMED = TimedRun(7, grpo(), TINY_ARITHMETIC, CPU.device, [0.5, 0.4, 0.6])
+
+
+def test_without_a_similar_step_the_time_is_counted_at_the_rate_of_a_run_on_the_device_and_says_so() -> None:
+    facts = Facts(workers=[CPU], timed=[TIMED])
+    same, larger = (preflight(one, facts).time for one in (grpo(), grpo(model={"source": SMOLLM2})))
+    assert same is not None
     assert larger is not None
-    assert larger.seconds_per_step > 20 * small.seconds_per_step
-    assert set(small.parts) == {"rollout", "reference", "update"}
-    assert not small.measured
-    assert "not measured yet" in small.basis
-    more_cores = preflight(grpo(), Facts(workers=[Offers(device="CPU, 8 threads", memory_bytes=24 * GIB)])).time
-    assert more_cores is not None
-    assert more_cores.parts["update"] == pytest.approx(small.parts["update"] / 4)
+    assert same.seconds_per_step == pytest.approx(0.5)
+    assert larger.seconds_per_step > 20 * same.seconds_per_step
+    assert set(same.parts) == {"rollout", "reference", "update"}
+    assert not same.measured
+    assert "at the rate of run 7 on CPU, 2 threads" in same.basis
+    assert same.low_seconds == pytest.approx(0.5 / OFF)
+    assert same.high_seconds == pytest.approx(0.5 * OFF)
 
 
-def test_the_speed_of_a_device_that_was_never_measured_is_not_guessed() -> None:
-    assert preflight(grpo(), Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])).time is None
+def test_a_rate_counts_for_as_many_processes_only() -> None:
+    together = grpo(compute={"processes": 2})
+    alone = Facts(workers=[CPU], timed=[TIMED])
+    assert preflight(together, alone).time is None
+    assert (
+        "no model of known shape was timed on CPU, 2 threads by 2 processes yet"
+        in preflight(together, alone).time_unknown
+    )
+    known = preflight(together, replace(alone, timed=[TIMED, replace(TIMED, config=together, seconds=[3.0])])).time
+    assert known is not None
+    assert known.seconds_per_step == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "source", "why"),
+    [
+        (
+            [CPU],
+            SMOLLM2,
+            "no model of known shape was timed on CPU, 2 threads yet: a few steps of one there give its rate",
+        ),
+        ([Offers(device="NVIDIA L4")], SMOLLM2, "on NVIDIA L4 the steps of other models do not say"),
+        ([Offers(device="CPU, 8 threads")], SMOLLM2, "no model of known shape was timed on CPU, 8 threads yet"),
+        ([CPU], "some/model", "the model's shape is not known here"),
+        ([], SMOLLM2, "no worker is up"),
+    ],
+)
+def test_a_speed_that_was_never_measured_is_not_guessed(workers: list[Offers], source: str, why: str) -> None:
+    other = replace(TIMED, device="CPU, 4 threads")
+    answer = preflight(grpo(model={"source": source}), Facts(workers=workers, timed=[other]))
+    assert answer.time is None
+    assert why in answer.time_unknown
+
+
+def test_of_measured_steps_it_is_said_where_nine_of_ten_lay() -> None:
+    times = [float(second) for second in range(1, 22)]
+    many, few = (preflight(grpo(), Facts(step_times=StepTimes("CPU", of))).time for of in (times, times[:5]))
+    assert many is not None
+    assert few is not None
+    assert (many.low_seconds, many.seconds_per_step, many.high_seconds) == (2.0, 11.0, 20.0)
+    assert (few.low_seconds, few.high_seconds) == (None, None)
 
 
 def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() -> None:
@@ -369,12 +450,12 @@ def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_fo
     adapted = RUN_CONFIG.validate_python(
         config.model_dump() | {"model": config.model.model_dump() | {"lora": message.fix["model.lora"]}}
     )
-    assert preflight(adapted, Facts()).memory.total_bytes < answer.memory.total_bytes / 2  # type: ignore[union-attr]
+    assert preflight(adapted, Facts()).memory.total_bytes < 0.7 * answer.memory.total_bytes  # type: ignore[union-attr]
 
 
 def test_a_long_system_prompt_is_counted() -> None:
     plain, long = (
-        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU]))
+        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU], timed=[TIMED]))
         for text in (None, "word " * 600)
     )
     assert long.memory is not None

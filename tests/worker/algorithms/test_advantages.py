@@ -27,6 +27,7 @@ from worker.algorithms.estimator import estimate
 ESTIMATORS: list[Advantage] = [
     GroupZscore(std="population", eps=1e-8),
     GroupZscore(std="sample", eps=1e-4),
+    GroupZscore(std_floor=0.9),
     GroupCenter(),
     BatchStd(),
     Softmax(),
@@ -49,7 +50,9 @@ def _numpy_is_strict() -> Iterator[None]:
 
 
 def kind(chosen: Advantage) -> str:
-    return f"{chosen.kind}-{chosen.std}" if isinstance(chosen, GroupZscore) else chosen.kind
+    if not isinstance(chosen, GroupZscore):
+        return chosen.kind
+    return f"{chosen.kind}-{chosen.std}{'-floor' if chosen.std_floor else ''}"
 
 
 def advantages(chosen: Advantage, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -60,6 +63,9 @@ Scored = list[float]
 PLAIN: dict[str, Callable[[Scored, Scored], Scored]] = {
     # Of a group's scored rewards and the batch's, in words that share nothing with the code.
     "group_zscore-population": lambda g, b: [(r - statistics.mean(g)) / (statistics.pstdev(g) + 1e-8) for r in g],
+    "group_zscore-population-floor": lambda g, b: [
+        (r - statistics.mean(g)) / (max(statistics.pstdev(g), 0.9) + 1e-8) for r in g
+    ],
     "group_zscore-sample": lambda g, b: [(r - statistics.mean(g)) / (statistics.stdev(g) + 1e-4) for r in g],
     "group_center": lambda g, b: [r - statistics.mean(g) for r in g],
     "batch_std": lambda g, b: [(r - statistics.mean(g)) / (statistics.stdev(b) + 1e-4) for r in g],
@@ -231,3 +237,12 @@ def test_a_completion_without_a_total_is_unscored_whatever_its_components() -> N
 def test_gae_is_refused_with_where_to_go() -> None:
     with pytest.raises(ValueError, match=r"worker\.algorithms\.gae"):
         estimate(Gae(), BATCH)
+
+
+def test_a_floor_keeps_a_near_tie_small_and_leaves_other_groups_alone() -> None:
+    near, far = [0.5, 0.501, 0.5, 0.5], [0.0, 1.0, 0.0, 1.0]
+    rewards = np.array([near, far])
+    plain, floored = (advantages(GroupZscore(std_floor=floor), rewards) for floor in (0.0, 0.1))
+    assert plain[0].max() > 1.7  # as large as a clear difference
+    assert floored[0].max() == pytest.approx((0.501 - statistics.mean(near)) / 0.1, rel=1e-6)
+    np.testing.assert_array_equal(floored[1], plain[1])

@@ -1,0 +1,1 @@
+"""What the reward pays for: which properties of completions go with it, within groups."""

@@ -1,0 +1,219 @@
+"""Which properties go with the reward within groups: effects, their intervals, and a correction for the number of properties.
+
+Completions are (N,), properties (N, K); axes end the names. A completion is compared with those of its own group only: reward and
+property are taken from their means over the group, so that easy and hard prompts, or long and short ones, say nothing. What is
+resampled is not the completion but the cluster: all groups of a prompt (or a group, if there are few prompts). Completions of a group may be
+copies of each other, and groups of a prompt have the same answer; a cluster counts once, however large. See docs/algorithms.md.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+LEVEL = 0.05
+DRAWS = 1999
+LEAST = 12
+"""Clusters that a property must differ in, as it were in equal parts, before anything is said about it."""
+TOGETHER = 0.95
+"""Properties whose correlation within groups is larger, in size, cannot be separated."""
+_ROUNDING = 1e-9  # of the largest value: differences below it are rounding
+_NORMAL = 1.959964  # of the central 95 % of the normal distribution
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Rewards and properties without their groups' means. A property that is missing (NaN) has 0 here, and counts nowhere."""
+
+    rewards_N_K: (
+        Floats  # over the completions that have property k, in units of `unit`: squares of large floats are infinite
+    )
+    properties_N_K: Floats
+    groups_N: Ints
+    clusters_N: Ints
+    unit: float
+
+    def by_cluster(self, values_N_K: Floats) -> Floats:
+        """The sums of each cluster, (C, K)."""
+        return _sums(values_N_K, self.clusters_N)
+
+    @property
+    def products_C_K(self) -> Floats:
+        """Property × reward: what a cluster says of their association."""
+        return self.by_cluster(self.properties_N_K * self.rewards_N_K)
+
+    @property
+    def squares_C_K(self) -> Floats:
+        """Property²: how much a cluster can say."""
+        return self.by_cluster(self.properties_N_K**2)
+
+    def beside(self, lead: int) -> "Centred":
+        """What remains of rewards and properties where property `lead` has been accounted for, in a straight line."""
+        lead_N = self.properties_N_K[:, lead]
+        squares = float(lead_N @ lead_N)
+        slopes_K = lead_N @ self.properties_N_K / squares
+        slope = float(lead_N @ self.rewards_N_K[:, lead]) / squares
+        properties_N_K = self.properties_N_K - lead_N[:, None] * slopes_K
+        # what was the lead in other words is nothing but rounding now
+        rest_K = (properties_N_K**2).sum(axis=0) / np.maximum((self.properties_N_K**2).sum(axis=0), 1e-300)
+        properties_N_K[:, rest_K < 1 - TOGETHER**2] = 0.0
+        rewards_N_K = self.rewards_N_K - lead_N[:, None] * slope
+        return Centred(rewards_N_K, properties_N_K, self.groups_N, self.clusters_N, self.unit)
+
+
+@dataclass(frozen=True)
+class Association:
+    """Of each property, (K,). NaN where a property does not differ in enough clusters, or has no bound.
+
+    `effect_K` is the change of the reward with one unit of the property, `low_K` to `high_K` its interval: all intervals of a table hold
+    together with a probability of 95 %. `p_K` is corrected in the same way. `spread_K` is the property's std within groups.
+    """
+
+    effect_K: Floats
+    low_K: Floats
+    high_K: Floats
+    p_K: Floats
+    correlation_K: Floats
+    spread_K: Floats
+    clusters_K: Floats  # in which it differs, as it were in equal parts: (Σq)² / Σq²
+    tested_K: Bools
+    critical: float
+
+    @property
+    def clear_K(self) -> Bools:
+        """Whether the property goes with the reward, beyond what chance does in one table of twenty."""
+        return self.tested_K & (self.p_K <= LEVEL)
+
+
+def centred(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, clusters_N: Ints) -> Centred:
+    """Both without their groups' means; NaN in either leaves the completion out, of that property alone if it is the property's."""
+    known_N_K = np.isfinite(properties_N_K) & np.isfinite(rewards_N)[:, None]
+    values_N_K = np.where(known_N_K, properties_N_K, 0.0)
+    unit = size_of(rewards_N)
+    rewards_N_K = np.where(known_N_K, np.where(np.isfinite(rewards_N), rewards_N / unit, 0.0)[:, None], 0.0)
+    count_P_K = np.maximum(_sums(known_N_K.astype(float), groups_N), 1.0)
+
+    def within(each_N_K: Floats) -> Floats:
+        means_P_K = _sums(each_N_K, groups_N) / count_P_K
+        return np.where(known_N_K, each_N_K - means_P_K[groups_N], 0.0)
+
+    return Centred(within(rewards_N_K), within(values_N_K), groups_N, clusters_N, unit)
+
+
+def associate(
+    data: Centred, random: np.random.Generator, *, draws: int = DRAWS, critical: float | None = None
+) -> Association:
+    """The association of each property with the reward.
+
+    A cluster's products have the mean 0 if the property does not go with the reward. Their signs are drawn at random, all properties' alike
+    (a wild bootstrap with the null imposed, Cameron, Gelbach & Miller 2008); the 95 % point of the largest statistic of all properties is
+    the critical value (max-T, Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a
+    `critical` value given, nothing is drawn, and `p_K` is NaN.
+    """
+    squares_C_K, products_C_K = data.squares_C_K, data.products_C_K
+    q_K, s_K = squares_C_K.sum(axis=0), products_C_K.sum(axis=0)
+    variance_K = (data.rewards_N_K**2).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        clusters_K = np.where(q_K > 0, q_K**2 / (squares_C_K**2).sum(axis=0), 0.0)
+        tested_K = (clusters_K >= LEAST) & (variance_K > 0)
+        t_K = np.abs(s_K) / np.sqrt((products_C_K**2).sum(axis=0))
+    t_K = np.where(np.isfinite(t_K), t_K, 0.0)
+    p_K = np.full(len(q_K), np.nan)
+    if critical is None:
+        largest_B = _largest(products_C_K[:, tested_K], random, draws)
+        place = min(draws - 1, math.ceil((1 - LEVEL) * (draws + 1)) - 1)
+        critical = float(np.sort(largest_B)[place]) if draws else 0.0
+        # as large up to rounding is as large: with few clusters the draws repeat what was observed
+        exceeding_K = (largest_B[:, None] >= t_K[tested_K] * (1 - 1e-9)).sum(axis=0)
+        p_K[tested_K] = (1 + exceeding_K) / (draws + 1)
+    low_K, high_K = _interval(products_C_K, squares_C_K, critical)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effect_K = s_K / q_K
+        correlation_K = s_K / np.sqrt(q_K * variance_K)
+    degrees = len(data.groups_N) - len(np.unique(data.groups_N))
+    spread_K = np.sqrt(q_K / max(1, degrees))
+
+    def known(each_K: Floats) -> Floats:
+        return np.where(tested_K, each_K, np.nan)
+
+    return Association(
+        effect_K=known(effect_K * data.unit),
+        low_K=known(low_K * data.unit),
+        high_K=known(high_K * data.unit),
+        p_K=known(p_K),
+        correlation_K=known(correlation_K),
+        spread_K=spread_K,
+        clusters_K=clusters_K,
+        tested_K=tested_K,
+        critical=critical,
+    )
+
+
+def pointwise(data: Centred) -> Association:
+    """The same without a correction, for a curve: each interval by itself holds with 95 %."""
+    return associate(data, np.random.default_rng(0), draws=0, critical=_NORMAL)
+
+
+def correlations(data: Centred) -> Floats:
+    """How properties go with each other within groups, (K, K); 0 where one does not differ."""
+    norms_K = np.sqrt((data.properties_N_K**2).sum(axis=0))
+    safe_K = np.where(norms_K > 0, norms_K, 1.0)
+    scaled_N_K = data.properties_N_K / safe_K
+    return scaled_N_K.T @ scaled_N_K
+
+
+def size_of(rewards_N: Floats) -> float:
+    """The largest known reward in size; 1 if they are smaller."""
+    return max(1.0, float(np.abs(rewards_N[np.isfinite(rewards_N)]).max(initial=0.0)))
+
+
+def differing(rewards_N: Floats, groups_N: Ints) -> Bools:
+    """Whether a completion's group has two known rewards that differ: the others say nothing. (N,)."""
+    count = int(groups_N.max()) + 1 if len(groups_N) else 0
+    low_P, high_P = np.full(count, np.inf), np.full(count, -np.inf)
+    known_N = np.isfinite(rewards_N)
+    np.minimum.at(low_P, groups_N[known_N], rewards_N[known_N])
+    np.maximum.at(high_P, groups_N[known_N], rewards_N[known_N])
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart_P: Bools = high_P - low_P > _ROUNDING * size_of(rewards_N)
+    return apart_P[groups_N]
+
+
+def _sums(values_N_K: Floats, places_N: Ints) -> Floats:
+    count = int(places_N.max()) + 1 if len(places_N) else 0
+    sums = np.zeros((count, values_N_K.shape[1]))
+    for k in range(values_N_K.shape[1]):
+        sums[:, k] = np.bincount(places_N, weights=values_N_K[:, k], minlength=count)
+    return sums
+
+
+def _largest(products_C_K: Floats, random: np.random.Generator, draws: int) -> Floats:
+    """The largest statistic of all properties under each draw of signs, (B,)."""
+    if not products_C_K.size:
+        return np.zeros(draws)
+    norms_K = np.sqrt((products_C_K**2).sum(axis=0))
+    scaled_C_K = products_C_K / np.where(norms_K > 0, norms_K, 1.0)
+    signs_B_C = random.integers(0, 2, size=(draws, len(scaled_C_K)), dtype=np.int8).astype(np.float64) * 2 - 1
+    return np.asarray(np.abs(signs_B_C @ scaled_C_K).max(axis=1))
+
+
+def _interval(products_C_K: Floats, squares_C_K: Floats, critical: float) -> tuple[Floats, Floats]:
+    """The slopes b for which |Σ(s − b q)| ≤ critical × √Σ(s − b q)²: between the roots of a parabola; NaN where it has no bound."""
+    s, q = products_C_K.sum(axis=0), squares_C_K.sum(axis=0)
+    c = critical**2
+    ss, sq, qq = (
+        (products_C_K**2).sum(axis=0),
+        (products_C_K * squares_C_K).sum(axis=0),
+        (squares_C_K**2).sum(axis=0),
+    )
+    a, b, d = q**2 - c * qq, s * q - c * sq, s**2 - c * ss
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(b**2 - a * d, 0.0))
+        low, high = (b - root) / a, (b + root) / a
+    bounded = a > 0
+    return np.where(bounded, low, np.nan), np.where(bounded, high, np.nan)

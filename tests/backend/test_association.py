@@ -1,0 +1,191 @@
+"""The statistics of properties and rewards within groups: how often they find what is not there, and what they make of small samples.
+
+Each simulation has its own seed; a rate may lie above what it should be by three standard errors of the number of repetitions.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from backend.properties.association import (
+    LEAST,
+    LEVEL,
+    Association,
+    Floats,
+    Ints,
+    associate,
+    centred,
+    correlations,
+    differing,
+)
+
+REPEATS = 300
+MOST = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / REPEATS)
+Random = np.random.Generator
+Draw = Callable[[Random, int], Floats]
+
+
+def measured(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, random: Random, **how: int) -> Association:
+    """The association in groups whose rewards differ, each group a cluster."""
+    kept_N = differing(rewards_N, groups_N)
+    numbers_N = np.unique(groups_N[kept_N], return_inverse=True)[1].astype(np.int64)
+    return associate(centred(rewards_N[kept_N], properties_N_K[kept_N], numbers_N, numbers_N), random, **how)
+
+
+def properties_of(random: Random, count: int) -> Floats:
+    """Twelve: continuous, skewed, counts, rare and common ones, and two that are nearly the same."""
+    x = random.normal(size=(count, 12))
+    x[:, 3:6] = np.exp(2 * x[:, 3:6])
+    x[:, 6:8] = random.poisson(1.5, size=(count, 2))
+    x[:, 8:10] = x[:, 8:10] > 0.3
+    x[:, 10] = x[:, 10] > 1.3
+    x[:, 11] = x[:, 0] + 0.05 * x[:, 11]
+    return x
+
+
+def binary(random: Random, groups: int, size: int) -> Floats:
+    """Right or wrong, at another rate in each group."""
+    return (random.random((groups, size)) < random.random((groups, 1))).astype(np.float64)
+
+
+def heavy(random: Random, groups: int, size: int) -> Floats:
+    """Another mean and another spread in each group, and outliers."""
+    return random.standard_t(3, size=(groups, size)) * random.lognormal(size=(groups, 1)) + random.normal(
+        size=(groups, 1)
+    )
+
+
+def copied(random: Random, rows_P_G: Ints) -> Ints:
+    """Each completion is a copy of one of the first three of its group."""
+    size = rows_P_G.shape[1]
+    return np.take_along_axis(rows_P_G, random.integers(0, 3, size=(len(rows_P_G), size)), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "draw", "copies"),
+    [
+        (60, 4, binary, False),
+        (24, 16, heavy, False),
+        (16, 64, binary, False),
+        (80, 8, binary, True),
+        (80, 8, heavy, True),
+    ],
+)
+def test_of_twelve_properties_that_have_nothing_to_do_with_it_one_is_found_in_at_most_5_percent(
+    groups: int, size: int, draw: Callable[[Random, int, int], Floats], copies: bool
+) -> None:
+    random = np.random.default_rng(groups)
+    found = tested = 0
+    for _ in range(REPEATS):
+        rows_P_G = np.arange(groups * size).reshape(groups, size)
+        if copies:
+            rows_P_G = copied(random, rows_P_G)
+        rows_N = rows_P_G.ravel()
+        rewards_N = draw(random, groups, size).ravel()[rows_N]
+        properties_N_K = properties_of(random, groups * size)[rows_N]
+        one = measured(rewards_N, properties_N_K, np.repeat(np.arange(groups), size), random, draws=399)
+        found += bool(one.clear_K.any())
+        tested += int(one.tested_K.sum())
+    assert tested > 5 * REPEATS, "the simulation looked at most of them"
+    assert found / REPEATS <= MOST
+
+
+def test_completions_that_are_copies_would_be_found_if_each_counted() -> None:
+    """What the clusters are for: the same simulation finds much more with completions as clusters."""
+    random = np.random.default_rng(5)
+    found = 0
+    for _ in range(100):
+        rows_N = copied(random, np.arange(640).reshape(80, 8)).ravel()
+        rewards_N, x = binary(random, 80, 8).ravel()[rows_N], properties_of(random, 640)[rows_N]
+        groups_N = np.repeat(np.arange(80), 8)
+        one = associate(centred(rewards_N, x, groups_N, np.arange(640)), random, draws=399)
+        found += bool(one.clear_K.any())
+    assert found / 100 > 0.3
+
+
+@pytest.mark.parametrize("draw", [binary, heavy])
+def test_all_intervals_together_hold_the_true_effects_in_95_percent(
+    draw: Callable[[Random, int, int], Floats],
+) -> None:
+    random = np.random.default_rng(9)
+    slopes_K = np.where(np.arange(12) == 1, 0.7, 0.0)
+    missed = 0
+    for _ in range(REPEATS):
+        x = properties_of(random, 50 * 8)
+        rewards_N = draw(random, 50, 8).ravel() + x @ slopes_K
+        one = measured(rewards_N, x, np.repeat(np.arange(50), 8), random, draws=399)
+        outside_K = (one.low_K > slopes_K) | (one.high_K < slopes_K)
+        missed += bool(outside_K[one.tested_K].any())
+    assert missed / REPEATS <= MOST
+
+
+def test_an_interval_leaves_out_0_where_the_property_is_clear() -> None:
+    random = np.random.default_rng(2)
+    disagreeing = 0
+    for slope in np.linspace(0, 0.4, 80):
+        x = properties_of(random, 240)
+        one = measured(heavy(random, 30, 8).ravel() + slope * x[:, 0], x, np.repeat(np.arange(30), 8), random)
+        without_0_K = (one.low_K > 0) | (one.high_K < 0)
+        disagreeing += int((without_0_K != one.clear_K)[one.tested_K].sum())
+    assert disagreeing == 0
+
+
+def test_a_slope_is_that_within_groups() -> None:
+    """Between groups the two go against each other."""
+    random = np.random.default_rng(3)
+    groups_N = np.repeat(np.arange(40), 6)
+    level_N = random.normal(size=40)[groups_N] * 10
+    x_N = level_N + random.normal(size=240)
+    one = measured(2.0 * x_N - 5.0 * level_N, x_N[:, None], groups_N, random)
+    assert one.effect_K[0] == pytest.approx(2.0)
+    assert one.correlation_K[0] == pytest.approx(1.0)
+    assert one.low_K[0] == pytest.approx(2.0)
+
+
+def test_rewards_near_the_largest_float_are_as_good_as_any() -> None:
+    random = np.random.default_rng(3)
+    groups_N = np.repeat(np.arange(40), 6)
+    x_N = random.normal(size=240)
+    rewards_N = x_N + random.normal(size=240)
+    one, huge = (measured(rewards_N * unit, x_N[:, None], groups_N, np.random.default_rng(0)) for unit in (1.0, 1e307))
+    np.testing.assert_allclose(huge.effect_K, one.effect_K * 1e307)
+    np.testing.assert_allclose(huge.low_K, one.low_K * 1e307)
+
+
+def test_too_few_groups_say_nothing() -> None:
+    random = np.random.default_rng(4)
+    groups_N = np.repeat(np.arange(LEAST - 1), 64)
+    x_N = random.normal(size=len(groups_N))
+    one = measured(x_N, x_N[:, None], groups_N, random)
+    assert not one.tested_K[0]
+    assert not one.clear_K[0]
+    assert math.isnan(one.effect_K[0])
+
+
+def test_missing_values_leave_out_their_completion_alone() -> None:
+    random = np.random.default_rng(6)
+    groups_N = np.repeat(np.arange(40), 8)
+    x = random.normal(size=(320, 2))
+    rewards_N = x[:, 0] + x[:, 1]
+    rewards_N[random.random(320) < 0.1] = np.nan
+    x[random.random(320) < 0.3, 1] = np.nan
+    whole = measured(rewards_N, x, groups_N, random)
+    kept_N = np.isfinite(rewards_N)
+    apart = measured(rewards_N[kept_N], x[kept_N], groups_N[kept_N], random)
+    np.testing.assert_allclose(whole.effect_K, apart.effect_K)
+    known_N = kept_N & np.isfinite(x[:, 1])
+    alone = measured(rewards_N[known_N], x[known_N, 1:], groups_N[known_N], random)
+    assert whole.effect_K[1] == pytest.approx(alone.effect_K[0])
+
+
+def test_properties_that_are_one_in_other_words_have_a_correlation_of_1_and_nothing_beside_it() -> None:
+    random = np.random.default_rng(8)
+    groups_N = np.repeat(np.arange(40), 8)
+    x_N, other_N = random.normal(size=(2, 320))
+    data = centred(x_N + other_N, np.stack([x_N, 3 - 2 * x_N, other_N], axis=1), groups_N, groups_N)
+    np.testing.assert_allclose(correlations(data)[0], [1.0, -1.0, correlations(data)[0, 2]])
+    beside = associate(data.beside(0), random)
+    assert list(beside.tested_K) == [False, False, True]
+    assert beside.correlation_K[2] == pytest.approx(1.0)

@@ -1,0 +1,122 @@
+"""How many seeds it takes: against comparisons that other code simulates and judges, and against cases that can be worked out."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from power import Case, covered, rows
+
+from dashboard.charts.interval import difference
+from dashboard.charts.power import LEAST, MOST, WANTED, Plan, needed_seeds, plan, power, spread_interval
+from dashboard.comparison.seeds import more_seeds
+
+CASES = [
+    Case(seeds, effect, paired, spreads, items)
+    for seeds, effect, paired, spreads, items in [
+        (3, 2.0, True, (1.0, 1.0), 0),
+        (5, 2.0, True, (1.0, 1.0), 0),
+        (20, 1.0, True, (1.0, 1.0), 0),
+        (3, 3.0, False, (1.0, 1.0), 0),
+        (5, 2.0, False, (0.3, 1.4), 0),
+        (20, 0.5, False, (1.0, 1.0), 0),
+        (5, 0.1, True, (0.04, 0.04), 50),
+        (8, 0.1, False, (0.04, 0.04), 500),
+    ]
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_power_lies_within_five_points_of_simulated_repetitions(case: Case) -> None:
+    """The short form of `python benchmarks/power.py`."""
+    (row,) = rows(iter([case]), 1000, np.random.default_rng(7))
+    assert row.apart <= 5
+    assert 0.05 < row.simulated < 0.99, "a case that cannot be missed"
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_range_of_seeds_holds_the_right_number_in_19_of_20_comparisons(seeds: int, paired: bool) -> None:
+    assert covered(seeds, paired, 1000, np.random.default_rng(seeds)) > 0.93
+
+
+def test_as_many_seeds_as_are_needed_are_enough_and_one_less_is_not() -> None:
+    for effect, variances in [(1.0, (1.0,)), (0.5, (1.0,)), (1.0, (1.0, 0.2))]:
+        seeds = needed_seeds(effect, variances)
+        assert seeds is not None
+        assert power(effect, variances, (seeds,) * len(variances)) >= WANTED
+        assert power(effect, variances, (seeds - 1,) * len(variances)) < WANTED
+
+
+def test_the_fewest_seeds_are_those_of_which_a_comparison_has_a_verdict_and_beyond_the_most_nothing_is_said() -> None:
+    assert needed_seeds(100.0, (1.0,)) == LEAST
+    assert needed_seeds(0.01, (1.0,)) is None
+
+
+def test_without_a_difference_one_in_forty_is_called_higher() -> None:
+    assert power(0.0, (1.0,), (5,)) == pytest.approx(0.025, abs=0.004)
+
+
+def test_the_interval_of_a_spread_is_that_of_the_chi_square_distribution() -> None:
+    # of four values: 3 / 9.348404 and 3 / 0.215795
+    assert spread_interval([2.0], [4]) == (pytest.approx(0.320910, abs=1e-6), pytest.approx(13.902084, abs=1e-4))
+    # of ten: 9 / 19.022768 and 9 / 2.700389
+    assert spread_interval([2.0], [10]) == (pytest.approx(0.473117, abs=1e-6), pytest.approx(3.332853, abs=1e-5))
+    # of two equal spreads of five each, eight degrees of freedom: 8 / 17.534546 and 8 / 2.179731
+    assert spread_interval([1.0, 1.0], [5, 5]) == (pytest.approx(0.456242, abs=1e-6), pytest.approx(3.670178, abs=1e-5))
+
+
+OURS = {0: 0.50, 1: 0.70, 2: 0.91}
+THEIRS = {0: 0.49, 1: 0.66, 2: 0.89}
+
+
+def test_three_seeds_give_a_range_and_no_number_that_looks_exact() -> None:
+    found = plan(OURS, THEIRS)
+    assert isinstance(found, Plan)
+    shown = difference(OURS, THEIRS)
+    assert shown is not None
+    assert found.effect == pytest.approx(shown.mean)
+    assert found.seeds == (3, 3)
+    assert found.needed.least is not None
+    assert found.needed.likely is not None
+    assert found.needed.least < found.needed.likely
+    assert found.needed.most is None or found.needed.most > 10 * found.needed.likely
+    assert found.power.least is not None
+    assert found.power.most is not None
+    assert found.power.most - found.power.least > 0.5
+    assert plan(THEIRS, OURS) == found  # a difference downwards takes as many
+
+
+def test_two_seeds_have_no_verdict_and_a_plan_all_the_same() -> None:
+    found = plan({0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.55})
+    assert isinstance(found, Plan)
+    assert (found.power, found.needed.most) == ((0, 0, 0), None)
+    assert more_seeds(found) == f"1 (1 to more than {MOST - 2})"
+
+
+def test_a_smaller_difference_takes_more_seeds() -> None:
+    seen, smaller = plan(OURS, THEIRS), plan(OURS, THEIRS, effect=0.01)
+    assert isinstance(seen, Plan)
+    assert isinstance(smaller, Plan)
+    assert seen.needed.likely is not None
+    assert smaller.needed.likely is not None
+    assert smaller.needed.likely > 2 * seen.needed.likely
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "missing"),
+    [
+        ({}, {0: 0.5}, "no finished runs"),
+        ({0: 0.5}, {0: 0.4}, "one seed does not show how far seeds differ: run two more of each"),
+        ({0: 0.5, 1: 0.6, 2: 0.7}, {5: 0.4}, "one seed does not show"),
+        ({0: 0.3, 1: 0.7}, {0: 0.2, 1: 0.6}, "the same in every seed"),
+        ({0: 0.2, 1: 0.6, 2: 0.4}, {0: 0.4, 1: 0.2, 2: 0.6}, "both means are the same"),
+    ],
+)
+def test_what_is_missing_for_a_plan_is_said(ours: dict[int, float], theirs: dict[int, float], missing: str) -> None:
+    found = plan(ours, theirs)
+    assert isinstance(found, str)
+    assert missing in found
