@@ -82,10 +82,10 @@ SHAPES = {
         {"model": {"lora": {"rank": 16}}},
     ),
     "two-processes": Shape(
-        "Llama, 9 query heads on 3, by 2 processes with the weights in 2 shards",
+        "Llama, 8 query heads on 2, by 2 processes with the weights in 2 shards, 24 new tokens",
         "llama",
-        {"vocab_size": 16_000, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
-        {"compute": {"processes": 2}},
+        {"vocab_size": 8000, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": True},
+        {"compute": {"processes": 2}, "sampling": {"max_new_tokens": 24}},
     ),
 }  # fmt: skip
 

@@ -69,8 +69,8 @@ def read(tx: Connection, run_id: int, query: PropertyQuery) -> Window:
     """The window's groups that were trained on; probes and groups that dynamic sampling took out are not."""
     ids = (
         select(prompt_group.c.id)
-        .where(prompt_group.c.run_id == run_id, prompt_group.c.state.in_(TRAINED))
-        .where(prompt_group.c.step >= (query.from_step or 0), history.uncut(tx, prompt_group, run_id))
+        .where(history.of_run(tx, prompt_group, run_id), prompt_group.c.state.in_(TRAINED))
+        .where(prompt_group.c.step >= (query.from_step or 0))
         .order_by(prompt_group.c.step, prompt_group.c.index, prompt_group.c.id)
     )
     if query.to_step is not None:

@@ -47,7 +47,7 @@ def is_fork(tx: Connection, run_id: int) -> bool:
 
 
 def of_run(tx: Connection, table: FromClause, run_id: int) -> ColumnElement[bool]:
-    """Whether a step's row is of the run's live history; of a run that is no fork, whether it is its own."""
+    """Whether a step's row is of the run's live history; of any run but a fork, whether it is its own."""
     parts = segments(tx, run_id)
     return and_(in_segments(table, parts), uncut(tx, table, *(part.run_id for part in parts)))
 
