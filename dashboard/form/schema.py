@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from backend.contract.base import Json
-from backend.contract.config import MODELS
+from backend.contract.config import LOOKS, MODELS
 
 LONG_TEXT = 1000  # a text that may be longer is written in a box of several lines
 
@@ -170,7 +170,7 @@ def _bound(info: FieldInfo, kind: type, name: str) -> int | None:
     return next((getattr(bound, name) for bound in info.metadata if isinstance(bound, kind)), None)
 
 
-FIELDS: Mapping[str, Record] = {kind: read_model(model) for kind, model in MODELS.items() if kind != "sample"}
+FIELDS: Mapping[str, Record] = {kind: read_model(model) for kind, model in MODELS.items() if kind not in LOOKS}
 """The fields of the configurations that a form is for, by kind."""
 
 
