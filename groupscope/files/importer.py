@@ -14,7 +14,7 @@ from groupscope.files.format import Format, Options, Unreadable
 from groupscope.files.run_import import PAUSE, RunImport
 from groupscope.files.tally import Tally
 
-LOOK_SECONDS = 0.3  # between two looks at files that are followed
+LOOK_SECONDS = 0.2  # between two looks at files that are followed
 NEW_RUNS_SECONDS = 2.0  # the same, for runs that were not there before
 PATIENCE_SECONDS = 120.0  # for a backend that does not answer, unless files are followed
 

@@ -21,7 +21,7 @@ from groupscope.files.pending_step import OF_REWARDS, PendingStep
 from groupscope.files.tally import SHOWN_LINES
 
 PART_CHARACTERS = 2**24  # of completions that are sent before the rest of their step is known
-SETTLED_SECONDS = 0.7  # without a change, after which a step counts as whole
+SETTLED_SECONDS = 0.5  # without a change, after which a step counts as whole
 OPEN_SECONDS = 5.0  # the same, for one of which more may come; twice as long each time that more did
 REREAD_SECONDS = 10.0  # after which files are read again that look unchanged
 PAUSE = 20  # times as long as something took that is repeated without need, until it is done again
