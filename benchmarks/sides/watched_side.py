@@ -32,10 +32,11 @@ class Hooks:
         self.seconds = 0.0
         call = Guard.__call__
 
-        def timed(guard: Guard, what: Callable[..., Any], *args: Any) -> None:
+        def timed(guard: Guard, what: Callable[..., Any], *args: Any) -> bool:
             began = time.perf_counter()
-            call(guard, what, *args)
+            went_well = call(guard, what, *args)
             self.seconds += time.perf_counter() - began
+            return went_well
 
         Guard.__call__ = timed  # type: ignore[method-assign]
 
