@@ -27,7 +27,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     fill(page, "Group size", "4")
     fill(page, "Steps", "55")
     panel = page.locator(".st-key-preflight")
-    expect(panel).to_contain_text(re.compile(r"The largest share, \d+%, goes to the activations"))
+    expect(panel).to_contain_text(re.compile(r"The largest share, \d+%, goes to Python and PyTorch themselves"))
     panel.get_by_text("All parts").first.click()
     expect(panel.get_by_role("cell", name="optimizer")).to_be_visible()
     page.get_by_role("button", name="Sample before launch").click()
