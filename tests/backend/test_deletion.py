@@ -75,6 +75,7 @@ def test_a_deleted_run_is_in_no_list_and_at_no_address_while_its_rows_are_still_
     assert [dict(sweep.statuses) for sweep in backend.client.sweeps().items] == [{}, {"finished": 1}]
     assert {held.run_id for held in backend.client.worker_use()} == {kept.run_id}
     ids = {"run_id": gone.run_id, "group_id": one.id, "completion_id": completion.id, "step": 1}
+    ids["other_id"] = kept.run_id
     looked_at = 0
     for route in (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)):
         if ids.keys() & set(route.param_convertors) and "GET" in route.methods:

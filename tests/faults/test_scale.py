@@ -38,6 +38,7 @@ STRETCHES = """
 # Lists that cannot be paged through: what bounds each is said beside it.
 WITHOUT_A_LIMIT = {
     "/api/v1/metrics": "metrics.VALUES, and 20 runs",
+    "/api/v1/lineage": "20 runs, and the forks above each",
     "/api/v1/runs/deletions": "the runs that were just deleted",
     "/api/v1/runs/{run_id}/steps": "MAX_STEPS",
     "/api/v1/runs/{run_id}/checkpoints": "the disk that they lie on",
