@@ -47,7 +47,12 @@ def assert_recorded(backend: Backend, trainer: str, tokenizer: Any, *, names: di
     """`names` are columns of the token view, and by how much their `values` are shifted."""
     [run] = backend.client.runs(kind="recorded").items
     assert (run.status, run.progress.step, run.config["trainer"]["name"]) == ("finished", 1, trainer)
-    assert run.config["algorithm"]["advantage"] == {"kind": "group_zscore", "std": "sample", "eps": 1e-6, "std_floor": 0.0}
+    assert run.config["algorithm"]["advantage"] == {
+        "kind": "group_zscore",
+        "std": "sample",
+        "eps": 1e-6,
+        "std_floor": 0.0,
+    }
     assert backend.client.metrics(run.id).series[metric].step == [0]
     found = backend.client.groups(run.id, step=0, sort="index").items
     groups: list[Group] = [backend.client.group(one.id) for one in found]
