@@ -58,6 +58,18 @@ class Lineage(Record):
     run_id: int
     segments: list[Segment]
 
+    def shared_with(self, other: "Lineage") -> int:
+        """How many steps, from the first on, two histories have in common."""
+        steps = 0
+        for mine, theirs in zip(self.segments, other.segments, strict=False):
+            if mine.run_id != theirs.run_id:
+                break
+            ends = [end for end in (mine.last, theirs.last) if end is not None]
+            steps = min(ends) + 1 if ends else steps
+            if mine.last != theirs.last:
+                break
+        return steps
+
 
 class Difference(Record):
     """Where two runs part. Up to `shared` steps they are the same records, and from there to `compared` each step was compared.

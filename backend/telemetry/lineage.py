@@ -1,15 +1,13 @@
 """Where runs come from each other, and from where on they differ."""
 
-from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
 from sqlalchemy import Connection, select
 
-from backend.contract.inspection import Difference, Lineage
-from backend.contract.inspection import Segment as SegmentRecord
+from backend.contract.inspection import Difference, Lineage, Segment
 from backend.storage import history
-from backend.storage.history import LAST, Segment
+from backend.storage.history import LAST
 from backend.storage.tables import completion, prompt_group
 
 MOST_STEPS = 64
@@ -22,27 +20,15 @@ Step = dict[int, tuple[str, list[str]]]
 def lineage(tx: Connection, run_id: int) -> Lineage:
     """Of what a run's history is made."""
     parts = [
-        SegmentRecord(run_id=of, first=first, last=None if last == LAST else last)
+        Segment(run_id=of, first=first, last=None if last == LAST else last)
         for of, first, last in history.segments(tx, run_id)
     ]
     return Lineage(run_id=run_id, segments=parts)
 
 
-def shared(one: Sequence[Segment], other: Sequence[Segment]) -> int:
-    """How many steps, from the first on, two histories have in common."""
-    steps = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine.run_id != theirs.run_id:
-            break
-        steps = min(mine.last, theirs.last) + 1
-        if mine.last != theirs.last:
-            break
-    return steps
-
-
 def difference(tx: Connection, one: int, other: int) -> Difference:
     """The first group in which two runs differ, of the steps behind those that they share."""
-    common = shared(history.segments(tx, one), history.segments(tx, other))
+    common = lineage(tx, one).shared_with(lineage(tx, other))
     for step in range(common, common + MOST_STEPS):
         mine, theirs = _said(tx, one, step), _said(tx, other, step)
         if not mine or not theirs:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from backend.contract.inspection import Lineage
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.charts.comparison import View
@@ -54,22 +53,10 @@ def shared_steps(runs: Sequence[Run]) -> dict[int, int]:
     known = client().lineage(runs=[run.id for run in runs]).items
     found: dict[int, int] = {}
     for place, one in enumerate(known):
-        common = max((_common(one, other) for other in known[:place]), default=0)
+        common = max((one.shared_with(other) for other in known[:place]), default=0)
         if common:
             found[one.run_id] = common
     return found
-
-
-def _common(one: Lineage, other: Lineage) -> int:
-    steps = 0
-    for mine, theirs in zip(one.segments, other.segments, strict=False):
-        if mine.run_id != theirs.run_id:
-            break
-        ends = [end for end in (mine.last, theirs.last) if end is not None]
-        steps = min(ends) + 1 if ends else steps
-        if mine.last != theirs.last:
-            break
-    return steps
 
 
 def points_of(lines: int) -> int:
