@@ -1,22 +1,26 @@
-"""What does `groupscope.watch` cost? TRL trains the same steps with it and without, in turns, with the backend up and away.
+"""What does `groupscope.watch` cost? TRL trains with its hooks in place and taken off, in turns, with the backend up and away.
 
-    python benchmarks/watching.py                     both models (make sure that nothing else computes): about 15 minutes on two cores
-    python benchmarks/watching.py --only tiny         the tiny model alone: minutes
+    python benchmarks/watching.py                     both models (make sure that nothing else computes): 20 minutes on two cores
+    python benchmarks/watching.py --only tiny         the tiny model alone: ten minutes
+    python benchmarks/watching.py --threads 1         torch computes with one thread, so that a core is left for what records
     python benchmarks/watching.py --trial             a trial of the benchmark itself; its figures mean nothing
 
-Each side is a process of its own that trains a block of steps on request. Prints the median of the blocks, of the differences to the block
-without and of the ratios, with intervals; and what is measured directly: how long the training's thread was in the hooks of `watch`, and the
-processor time of the process beside it, which takes what the training leaves of the machine.
+One process trains all blocks of a comparison, since two processes of the same work differ by some percent for as long as they live. All its
+completions have the same length, so that all blocks have the same work. Of each four blocks the hooks are off in the first and the last, so that
+a machine that becomes slower counts for both. Prints the median of those fours, with its interval; and what is measured directly: how long
+the training's thread was in the hooks, and the processor time of the process beside it, which takes what the training leaves, and of the backend.
 """
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import comb
 from pathlib import Path
 from statistics import median
 
+import psutil
 from results.page import command_line, where
 from scale.site import TOKEN, site
 from sides.process import Side, ours
@@ -32,44 +36,44 @@ SMOLLM2 = replace(
     batch=8,
 )
 WORKS = {"tiny": (QUICKSTART_WORK, 10), "smollm2": (SMOLLM2, 1)}  # and steps of a block: seconds of either
-BLOCKS = 10
+FOURS = 10
 NOBODY = "http://127.0.0.1:9"  # a port on which nothing listens
 
 
-def measure(work: Workload, block: int, blocks: int, models: Path, logs: Path) -> dict[str, list[dict[str, float]]]:
-    """Of each side its blocks, after one that warms up."""
-    work = replace(work, steps=block * (blocks + 2))
+def measure(
+    work: Workload, name: str, block: int, fours: int, models: Path, logs: Path, threads: int | None
+) -> list[dict[str, float]]:
+    """The blocks after one that warms up."""
+    work = replace(work, steps=block * (4 * fours + 2))
     home = logs / "home"
     home.mkdir()
     os.environ["GROUPSCOPE_TOKEN"] = TOKEN
     with ExitStack() as stack:
         up = stack.enter_context(site(home))
         with ours(work, models, logs / "prompts.log") as own:  # which model and prompts these are
-            job = work.job().model_copy(update={"model": own.ready.model, "prompts": own.ready.prompts, "block": block})
-        sides = {}
-        for name, backend in (("without", ""), ("up", up.backend_url), ("away", NOBODY)):
-            os.environ["GROUPSCOPE_HOME"] = str(home if name == "up" else logs / name)
-            of_side = job.model_copy(update={"watch": backend})
-            sides[name] = stack.enter_context(Side("watched_side", of_side, logs / f"{name}.log"))
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
-        order = list(sides)
-        for number in range(1 + blocks):
-            order.append(order.pop(0))  # each goes first in every third turn
-            for name in order:
-                measured = {each: float(value or 0.0) for each, value in sides[name].step().trained.metrics.items()}
-                print(
-                    f"  {name:<8} {number or 'warm-up':<8} {measured['wall'] / block:.3f} s a step",
-                    flush=True,
-                )
-                if number:
-                    found[name].append(measured)
-    return found
+            job = work.job().model_copy(update={"model": own.ready.model, "prompts": own.ready.prompts})
+        os.environ["GROUPSCOPE_HOME"] = str(home if name == "up" else logs / name)
+        watched = {"watch": up.backend_url if name == "up" else NOBODY, "block": block, "lengths": "fixed"}
+        if threads is not None:
+            watched["threads"] = threads
+        side = stack.enter_context(Side("watched_side", job.model_copy(update=watched), logs / f"{name}.log"))
+        backend, found = psutil.Process(up.processes["backend"].pid), []
+        for number in range(1 + 4 * fours):
+            before = sum(backend.cpu_times()[:2])
+            measured = {each: float(value or 0.0) for each, value in side.step().trained.metrics.items()}
+            measured["backend"] = sum(backend.cpu_times()[:2]) - before
+            how = "watched" if measured["watched"] else "not watched"
+            print(f"  {name} {number or 'warm-up':<8} {measured['wall'] / block:.3f} s a step, {how}", flush=True)
+            found.append(measured)
+    return found[1:]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its interval: between the second and the second last of ten values it lies with 98 %, whatever they are spread like."""
-    low, *_, high = sorted(values)[1:-1] if len(values) >= BLOCKS else sorted(values)
-    return median(values), low, high
+    """The median, and between which of the sorted values that of all blocks lies with at least 95 %, whatever they are spread like."""
+    ranked, count = sorted(values), len(values)
+    beyond = [sum(comb(count, k) for k in range(place + 1)) / 2 ** (count - 1) for place in range(count // 2)]
+    place = max((place for place, share in enumerate(beyond) if share <= 0.05), default=0)
+    return median(values), ranked[place], ranked[-1 - place]
 
 
 def main() -> None:
@@ -79,30 +83,37 @@ def main() -> None:
     parser.add_argument(
         "--models", type=Path, default=Path(".groupscope") / "models", help="converted models are kept here"
     )
+    parser.add_argument("--threads", type=int, help="of torch; by default as many as it takes by itself")
+    parser.add_argument("--fours", type=int, default=FOURS, help="of blocks, in each comparison")
     parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
     arguments = parser.parse_args()
     print(where())
     for name in arguments.only:
-        logs = Path(tempfile.mkdtemp(prefix="groupscope-watching-"))
-        (work, block), blocks = WORKS[name], BLOCKS
+        (work, block), fours = WORKS[name], arguments.fours
         if arguments.trial:
-            work, block, blocks = on_the_tiny_model(work), 2, 4
+            work, block, fours = on_the_tiny_model(work), 2, 1
         print(work.about, flush=True)
-        found = measure(work, block, blocks, arguments.models, logs)
-        alone = found["without"]
-        for side, each in found.items():
-            walls = [one["wall"] for one in each]
-            line = f"{name}, {side}: {1000 * median(walls) / block:.1f} ms a step"
-            if side != "without":
-                pairs = list(zip(walls, (one["wall"] for one in alone), strict=True))
-                apart = [1000 * (wall - without) / block for wall, without in pairs]
-                hooks, beside = (1000 * median(one[what] for one in each) / block for what in ("hooks", "beside"))
-                line += ", {:+.1f} ms ({:+.1f} to {:+.1f}), ".format(*interval(apart))
-                line += "{:.3f} ({:.3f} to {:.3f}) times that without; ".format(
-                    *interval([wall / without for wall, without in pairs])
-                )
-                line += f"{hooks:.1f} ms of it in the hooks, {beside:.1f} ms of processor time in the process beside it"
-            print(line, flush=True)
+        for side in ("up", "away"):
+            logs = Path(tempfile.mkdtemp(prefix="groupscope-watching-"))
+            found = measure(work, side, block, fours, arguments.models, logs, arguments.threads)
+            print(f"{name}, the backend {side}: {said(found, block)}", flush=True)
+
+
+def said(found: Sequence[Mapping[str, float]], block: int) -> str:
+    """The blocks in words: milliseconds of a step."""
+    off, on = ([one for one in found if one["watched"] == watched] for watched in (0.0, 1.0))
+    walls = [1000 * one["wall"] / block for one in found]
+    fours = [walls[first : first + 4] for first in range(0, len(walls), 4)]
+    apart = [(b + c - a - d) / 2 for a, b, c, d in fours]
+    times = [(b + c) / (a + d) for a, b, c, d in fours]
+    busy = sum(one["processor"] for one in off) / sum(one["wall"] for one in off)
+    hooks, beside, backend = (1000 * median(one[what] for one in on) / block for what in ("hooks", "beside", "backend"))
+    return (
+        f"{1000 * median(one['wall'] for one in off) / block:.1f} ms a step without, {busy:.2f} cores busy with it; "
+        + "watched {:+.1f} ms ({:+.1f} to {:+.1f}), ".format(*interval(apart))
+        + "{:.3f} ({:.3f} to {:.3f}) times; ".format(*interval(times))
+        + f"in the hooks {hooks:.1f} ms; of processor time {beside:.1f} ms in the process beside it, {backend:.1f} ms in the backend"
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ log = logging.getLogger("groupscope")
 
 MOST_BYTES = 2**31  # that may wait here; more than this is behind by many steps
 SMALL_BYTES = 2**16  # up to this it may always wait: metrics, and how it ended
-_NICE = 10
+_NICE = 15  # takes what the training leaves, and is not starved by one that leaves nothing
 _OF_THE_TRAINING = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 """Signals that reach all processes of a terminal or a job; the training may answer them with a checkpoint."""
 PATIENCE = 120.0  # seconds that a training waits at its end for a process that takes nothing, as its disk hangs, say

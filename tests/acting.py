@@ -48,7 +48,7 @@ class Actor:
 
     def __init__(self, client: Client, name: str = "one", store: str = "/store") -> None:
         self.client, self.name = client, name
-        self.info = p.WorkerInfo(name=name, device="CPU", store=store)
+        self.info = p.WorkerInfo(name=name, device="CPU", store=store, versions={"torch": "2.13.0"})
         self.run_id, self.attempt, self.seq = 0, 0, 0
 
     def claim(self, *kinds: str) -> p.Claim | None:
@@ -59,7 +59,8 @@ class Actor:
         return claim
 
     def start(self, from_step: int = 0) -> p.Accepted:
-        return self.client.start(self.run_id, p.Start(attempt=self.attempt, from_step=from_step, device="CPU"))
+        computes = {"device": self.info.device, "versions": self.info.versions}
+        return self.client.start(self.run_id, p.Start(attempt=self.attempt, from_step=from_step, **computes))
 
     def begin(self, from_step: int = 0, *kinds: str) -> "Actor":
         assert self.claim(*kinds) is not None

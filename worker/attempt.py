@@ -76,10 +76,16 @@ class Attempt:
                 discard_checkpoint(self._unfinished)
 
     def start(self, about: str) -> None:
-        """Say where the attempt begins and `about` what it trains on, and whether its checkpoints fit on the disk."""
+        """Say where the attempt begins and `about` what it trains on, and whether its checkpoints fit on the disk.
+
+        A fork whose worker did steps of its trunk again saves where it is: no other attempt has to do them.
+        """
         count = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
         self.reporter.start(self.state.step, f"{count:,} trained parameters, {about}")
         self._warn_if_short(count * FLOAT32 * (1 + ADAMW_STATES))
+        if self._place.resume is not None and self._place.resume.parent == self._place.repeated:
+            self._saved_step = -1
+            self._save()
 
     def _warn_if_short(self, each: int) -> None:
         """Warn in the run's log if the free space holds fewer checkpoints of `each` bytes than are still to be kept at once."""
@@ -111,15 +117,8 @@ class Attempt:
         self._save()
 
     def advance(self, *, drawn: int, tokens: int, samples: int) -> None:
-        """Count a finished step: the items drawn for it, the tokens of prompts and completions, and the completions."""
-        done = self.state
-        self.state = replace(
-            done,
-            step=done.step + 1,
-            cursor=done.cursor + drawn,
-            num_tokens=done.num_tokens + tokens,
-            samples=done.samples + samples,
-        )
+        """Count a finished step. See `TrainingState.after_step`."""
+        self.state = self.state.after_step(drawn=drawn, tokens=tokens, samples=samples)
 
     def warn(self, step: int, remarks: list[str], fault: str) -> None:
         """Log what the model and the optimizer remarked since the last step, and what was not finite in this one.

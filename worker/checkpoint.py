@@ -21,7 +21,7 @@ import shutil
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -38,6 +38,7 @@ from worker.ranks.sharding import as_held
 
 NAME = re.compile(r"step-(\d+)-attempt-(\d+)")
 """What the folder of a checkpoint is called."""
+_PARTIAL = re.compile(r"\.(?:step-\d+|trunk)-attempt-(\d+)\.partial")
 _REMOVED = ".step-*.removed"
 _ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes minutes
 _VALUE_HEAD = "value_head."
@@ -58,6 +59,16 @@ class TrainingState:
     samples: int  # completions so far
     elapsed_seconds: float
     computed_by: str = ""  # the paths that were on: another machine, or one without them, rounds differently
+
+    def after_step(self, *, drawn: int, tokens: int, samples: int) -> "TrainingState":
+        """With one step more: the items drawn for it, the tokens of prompts and completions, and the completions."""
+        return replace(
+            self,
+            step=self.step + 1,
+            cursor=self.cursor + drawn,
+            num_tokens=self.num_tokens + tokens,
+            samples=self.samples + samples,
+        )
 
 
 @dataclass(frozen=True)
@@ -207,9 +218,9 @@ def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, 
 
 def remove_unfinished(folder: Path, *, before: int) -> None:
     """Remove what a run's attempts before this one were writing when they ended: nobody completes it any more."""
-    for partial in folder.glob(".step-*.partial"):
-        named = NAME.fullmatch(partial.name.removeprefix(".").removesuffix(".partial"))
-        if named and int(named[2]) < before:
+    for partial in folder.glob(".*.partial"):
+        named = _PARTIAL.fullmatch(partial.name)
+        if named and int(named[1]) < before:
             shutil.rmtree(partial, ignore_errors=True)
 
 

@@ -1,7 +1,8 @@
 """What is computed for a claimed run, by this process or by several: from where the attempt stands to its end."""
 
+import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from backend.contract.base import Json
 from backend.contract.compute import Compute
 from backend.contract.config import RUN_CONFIG, LookConfig, TrainingConfig
 from backend.contract.groups import Group
@@ -42,7 +44,7 @@ from worker.ranks.launch import Line, Part, run_ranks
 from worker.ranks.nodes import Announced, parts_of
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.status import Status
-from worker.replay.replay import Replayable
+from worker.replay.replay import REPEATING, Replay, Replayable
 from worker.replay.run import read_step, run_replay
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
@@ -275,6 +277,8 @@ def _train_groups(
     worker: Computing, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
 ) -> Ending:
     steps = config.budget.steps
+    if claim.repeats is not None and place.begins_elsewhere:
+        place = _repeat_trunk(worker, claim, claim.repeats, place, channels, steps)
     channels.load("task", steps)
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
     channels.load("model", steps)
@@ -291,7 +295,40 @@ def _train_groups(
                 "The processes of the run read different files of rewards: one was saved meanwhile, or another node's home has "
                 "others. Give all nodes the same files, and retry the run.",
             )
-        return Trainer(config, policy, engine, items, scorer, place, channels).run()
+        trainer = Trainer(config, policy, engine, items, scorer, place, channels)
+        shutil.rmtree(place.repeated, ignore_errors=True)
+        return trainer.run()
+
+
+def _repeat_trunk(
+    worker: Computing, claim: Claim, trained: Mapping[str, Json], place: Place, channels: Channels, steps: int
+) -> Place:
+    """Do the steps again that lie between the checkpoint and the fork, and stand where they end. Raises NotTheSame.
+
+    Nothing is lost by leaving: the next attempt does them from the beginning.
+    """
+    config, forked_at = RUN_CONFIG.validate_python(trained), claim.forked_at
+    if not isinstance(config, GrpoConfig) or forked_at is None:
+        raise RunFailure("records_gone", "The backend did not send the configuration of the steps that are done again.")
+    replay = Replay(_replayable(worker, claim, config, place, channels, run_id=claim.run_id, steps=steps))
+    repeated = place.repeated / "state"
+
+    def show(*_: object) -> None:
+        channels.show_or_end(
+            Progress(
+                step=forked_at,
+                total_steps=steps,
+                phase=REPEATING,
+                done=replay.state.step - replay.from_step,
+                total=forked_at - replay.from_step,
+            )
+        )
+
+    for step in range(replay.from_step, forked_at):
+        replay.repeat(step, show)
+    shutil.rmtree(place.repeated, ignore_errors=True)
+    replay.save(repeated)
+    return replace(place, resume=repeated, trunk_config=trained)
 
 
 def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place, channels: Channels) -> Ending:
@@ -303,23 +340,37 @@ def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place,
         raise RunFailure(
             "records_gone", f"The backend did not send the configuration of run {config.run}, which is replayed."
         )
-    channels.load("task", config.steps)
+    loaded = _compared(run, config)
+    replayable = _replayable(worker, claim, run, place, channels, run_id=config.run, steps=config.steps, loaded=loaded)
+    return run_replay(config, replayable, place, channels)
+
+
+def _replayable(
+    worker: Computing,
+    claim: Claim,
+    run: GrpoConfig,
+    place: Place,
+    channels: Channels,
+    *,
+    run_id: int,
+    steps: int,
+    loaded: GrpoConfig | None = None,
+) -> Replayable:
+    """A run from where the attempt stands, with the records of `run_id`; `loaded` as another configuration says, if one is given."""
+    channels.load("task", steps)
     items = load_items(run.task, fetch_upload=worker.client.upload_content)
-    channels.load("model", config.steps)
-    policy = _load(
-        worker, pinned(_source(worker, claim, run), place.model_commit), _compared(run, config), place.resume
-    )
-    replayable = Replayable(
-        run_id=config.run,
+    channels.load("model", steps)
+    policy = _load(worker, pinned(_source(worker, claim, run), place.model_commit), loaded or run, place.resume)
+    return Replayable(
+        run_id=run_id,
         config=run,
         policy=policy,
         engine=load_engine(run.sampling.engine, policy, worker.settings),
         items=items,
         checkpoint=place.resume,
         of_trunk=place.of_trunk,
-        record=partial(read_step, worker.client, config.run),
+        record=partial(read_step, worker.client, run_id),
     )
-    return run_replay(config, replayable, place, channels)
 
 
 def _compared(run: GrpoConfig, config: ReplayConfig) -> GrpoConfig:
@@ -422,7 +473,7 @@ def _checkpoint_to_resume(store: Store, claim: Claim, show: Show = quiet) -> tup
             went_on = f"the run goes on from step {checkpoint.step}"
             return store.folder / checkpoint.path, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
         damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
-    if claim.forked_at is not None:
+    if claim.forked_at is not None and (claim.repeats is None or damaged):
         why = "; ".join(damaged) or "its checkpoint is gone"
         raise RunFailure(
             "checkpoint_unreadable", f"The fork cannot begin at step {claim.forked_at}: {why}. Fork from another step."

@@ -44,6 +44,16 @@ class Drawn:
         """How far the cursor moves: the items that were drawn."""
         return sum(len(rollout.items_P) for rollout in self.rollouts)
 
+    @property
+    def tokens(self) -> int:
+        """Of prompts and completions."""
+        return sum(rollout.token_count + rollout.prompt_tokens for rollout in self.rollouts)
+
+    @property
+    def samples(self) -> int:
+        """The completions."""
+        return sum(rollout.rows for rollout in self.rollouts)
+
 
 def trained(config: GrpoConfig, credit: Credit, rollout: Rollout) -> Tensor:
     """Which completions enter the loss: unscored ones never do, truncated ones as configured. (R,)"""

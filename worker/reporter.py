@@ -85,14 +85,24 @@ class Place:
     trunk_config: Mapping[str, Json] | None = None  # of the run from whose checkpoint a fork begins
 
     @property
+    def begins_elsewhere(self) -> bool:
+        """Whether this is a fork that has no checkpoint of its own yet."""
+        return self.resume is None or self.resume.parent != self.folder
+
+    @property
     def of_trunk(self) -> Mapping[str, Json] | None:
         """The configuration of the run whose checkpoint this is, if that is another run: the one that this is a fork of."""
-        return self.trunk_config if self.resume is not None and self.resume.parent != self.folder else None
+        return self.trunk_config if self.begins_elsewhere else None
 
     @property
     def folder(self) -> Path:
         """Where the run keeps what it leaves."""
         return self.store.folder / f"run-{self.run_id}"
+
+    @property
+    def repeated(self) -> Path:
+        """Where a fork's worker keeps the state that it reached by doing the trunk's last steps again, until the trainer has it."""
+        return self.folder / f".trunk-attempt-{self.attempt}.partial"
 
     def checkpoint(self, step: int) -> Path:
         """Where checkpoint `step` of this attempt lies."""

@@ -57,11 +57,7 @@ class Trainer:
                 self._clock = PhaseClock()
                 drawn = self._step.draw(step, self._attempt.state.cursor, self._clock, self._attempt.show)
                 update = self._update(step, drawn)
-                self._attempt.advance(
-                    drawn=drawn.prompts,
-                    tokens=sum(rollout.token_count + rollout.prompt_tokens for rollout in drawn.rollouts),
-                    samples=sum(rollout.rows for rollout in drawn.rollouts),
-                )
+                self._attempt.advance(drawn=drawn.prompts, tokens=drawn.tokens, samples=drawn.samples)
                 self._report(step, drawn, update, probes)
         return self._attempt.ending
 

@@ -1,6 +1,7 @@
-"""From where a step of a run can be done again exactly, or why it cannot: asked before a replay is queued."""
+"""From where steps of a run can be done again exactly, or why they cannot: asked before a replay is queued, or a fork between checkpoints."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, or_, select
@@ -26,31 +27,19 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
     """The configuration of a replay of this step; if it could not be exact, why. Raises NotFound."""
     step = asked.step
     row = runs.row_of(tx, run_id)
-    config = _config_of(row)
+    config = repeatable(row)
     if isinstance(config, str):
         return config
-    trunk = history.segments(tx, run_id)[:-1]
-    own = trunk[-1].last + 1 if trunk else 0
-    if step < own:
-        of = next(part.run_id for part in trunk if part.first <= step <= part.last)
+    if (updates := config.algorithm.updates_per_batch) > 1:
+        return f"it trains {updates} times on each batch, and only the update of a single pass is taken apart"
+    if step < history.segments(tx, run_id)[-1].first:
+        of = history.owner(tx, run_id, step)
         return f"the step is of run {of}, from which this one was forked; it can be done again there"
     if step >= row["step"] or not _has_groups(tx, run_id, step):
         return f"run {run_id} has no step {step} with groups"
-    # of a fork the one that it began from, too, which lies in the run that it was forked from
-    saved = [one for one in checkpoints.reachable(tx, run_id) if own <= one["step"] <= step]
-    start = saved[-1]["step"] if saved else 0
-    if trunk and not saved:
-        return f"the checkpoint from which the run was forked, after {own} steps, is gone"
-    if step - start > MOST_REPEATED:
-        begins = (
-            f"its nearest checkpoint before it is that after {start:,} steps"
-            if start
-            else "it has no checkpoint before it"
-        )
-        return f"{begins}, and at most {MOST_REPEATED} steps are done again to reach one; more checkpoints (budget.checkpoint_every, budget.keep) would allow it"
-    computed = _computed_by(tx, run_id, start, step)
-    if isinstance(computed, str):
-        return computed
+    way = way_to(tx, run_id, step, last=step)
+    if isinstance(way, str):
+        return way
     if asked.group is not None and config.algorithm.surrogate.weighs == "pairs":
         return (
             "its loss is of pairs of completions, so that none of them has a gradient of its own; leave the group out"
@@ -60,18 +49,56 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
         return other
     source = config.model.source
     return ReplayConfig(
-        model=config.model.model_copy(update={"source": f"run:{saved[-1]['run_id']}@{start}"})
-        if start
-        else config.model,
-        origin=source if start and checkpoint_of(source) else None,
+        model=config.model
+        if way.checkpoint is None
+        else config.model.model_copy(update={"source": f"run:{way.checkpoint['run_id']}@{way.step}"}),
+        origin=source if way.checkpoint is not None and checkpoint_of(source) else None,
         run=run_id,
         step=step,
-        checkpoint=start,
-        device=computed["device"],
-        versions=computed["versions"],
+        checkpoint=way.step,
+        device=way.device,
+        versions=dict(way.versions),
         group=asked.group,
         other=other,
     )
+
+
+class Way(NamedTuple):
+    """From where a run's steps are done again, and on what."""
+
+    checkpoint: RowMapping | None  # None: the run's beginning
+    device: str
+    versions: Mapping[str, str]
+
+    @property
+    def step(self) -> int:
+        """The steps that are done there."""
+        return 0 if self.checkpoint is None else int(self.checkpoint["step"])
+
+
+def start_of(tx: Connection, run_id: int, step: int) -> RowMapping | None:
+    """The newest checkpoint from which a run's own steps go on to this one: of a fork also the one that it began from, which lies in the run
+    that it was forked from. None if there is none."""
+    own = history.segments(tx, run_id)[-1].first
+    saved = [one for one in checkpoints.reachable(tx, run_id) if own <= one["step"] <= step]
+    return saved[-1] if saved else None
+
+
+def way_to(tx: Connection, run_id: int, step: int, *, last: int) -> Way | str:
+    """How the state after `step` steps is reached exactly, by steps of the run's own; if it cannot be, or not with the `last` step, why."""
+    found, own = start_of(tx, run_id, step), history.segments(tx, run_id)[-1].first
+    start = 0 if found is None else found["step"]
+    if own and found is None:
+        return f"the checkpoint from which the run was forked, after {own} steps, is gone"
+    if step - start > MOST_REPEATED:
+        begins = (
+            f"its nearest checkpoint before it is that after {start:,} steps"
+            if start
+            else "it has no checkpoint before it"
+        )
+        return f"{begins}, and at most {MOST_REPEATED} steps are done again to reach one; more checkpoints (budget.checkpoint_every, budget.keep) would allow it"
+    computed = _computed_by(tx, run_id, start, last)
+    return computed if isinstance(computed, str) else Way(found, computed["device"], computed["versions"])
 
 
 FIXED = ("logprobs", "updates_per_batch", "dead_groups", "resample_rounds")
@@ -112,7 +139,7 @@ def require_current(tx: Connection, config: ReplayConfig) -> None:
         raise Invalid(FieldError("checkpoint", text))
 
 
-def _config_of(row: RowMapping) -> GrpoConfig | str:
+def repeatable(row: RowMapping) -> GrpoConfig | str:
     """The configuration, if steps of its kind can be done again; else why not."""
     kind = row["kind"]
     if kind == RECORDED:
@@ -129,8 +156,6 @@ def _config_of(row: RowMapping) -> GrpoConfig | str:
         return f"it samples with {config.sampling.engine}, which need not draw the same tokens a second time; the native engine does"
     if config.compute.processes > 1:
         return f"{config.compute.processes} processes trained it, whose sums are rounded in another order than those of the one that replays"
-    if (updates := config.algorithm.updates_per_batch) > 1:
-        return f"it trains {updates} times on each batch, and only the update of a single pass is taken apart"
     return config
 
 

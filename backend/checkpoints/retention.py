@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from sqlalchemy import Connection, delete, select
 
 from backend import events
-from backend.checkpoints import store
+from backend.checkpoints import replays, store
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.config import LOOKS
@@ -108,7 +108,8 @@ def _named(tx: Connection, run_id: int) -> set[int]:
     ]
     named = {at[1] for source in sources if (at := checkpoint_of(source)) is not None and at[0] == run_id}
     forks = select(trunk.c.below).join(run, run.c.id == trunk.c.run_id).where(trunk.c.of_run_id == run_id, PRESENT)
-    return named | set(tx.execute(forks).scalars())
+    begun = (replays.start_of(tx, run_id, below) for below in tx.execute(forks.distinct()).scalars())
+    return named | {one["step"] for one in begun if one is not None and one["run_id"] == run_id}
 
 
 def _words(

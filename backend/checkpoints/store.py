@@ -12,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
-from backend.runs.needs import ORIGIN, sources_in
+from backend.runs.needs import ORIGIN, Needs, needs_of, sources_in
 from backend.storage import history
 from backend.storage.tables import attempt, checkpoint, run
 
@@ -29,7 +29,11 @@ def register(tx: Connection, run_id: int, sent: p.CheckpointReport, at: datetime
     if earlier is not None:
         return True
     tx.execute(insert(checkpoint).values(run_id=run_id, created_at=at, **sent.model_dump()))
-    tx.execute(update(run).where(run.c.id == run_id).values(store=sent.store))
+    values = {"store": sent.store}
+    needs, config = tx.execute(select(run.c.needs, run.c.config).where(run.c.id == run_id)).one()
+    if Needs.read(needs).device:  # a fork, that has come to where it goes on by itself: from here any worker will do
+        values["needs"] = needs_of(config).written()
+    tx.execute(update(run).where(run.c.id == run_id).values(values))
     events.record(tx, run_id, "checkpoint", {"step": sent.step}, at)
     return False
 

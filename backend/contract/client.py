@@ -92,7 +92,7 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     return send
 
 
-def _weighed(config: Mapping[str, Json], config_json: Mapping[str, Json] | None) -> Json:
+def _weighed(config: Mapping[str, Json], config_json: Mapping[str, Json] | None) -> dict[str, Json]:
     """A configuration to be weighed, with its model's config.json if that was given."""
     given: dict[str, Json] = {} if config_json is None else {"config_json": dict(config_json)}
     return {"config": dict(config), **given}
@@ -143,12 +143,21 @@ class Client:
         except (Unreachable, ApiError):
             return False
 
-    def preflight(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Preflight:
+    def preflight(
+        self,
+        config: Mapping[str, Json],
+        config_json: Mapping[str, Json] | None = None,
+        *,
+        parent_id: int | None = None,
+        fork_at: int | None = None,
+    ) -> Preflight:
         """What a configuration would do; also for a wrong one: the messages say what to correct.
 
-        `config_json` is the content of its model's config.json, for a model that is not known there.
+        `config_json` is the content of its model's config.json, for a model that is not known there. With `fork_at` it is to go on from
+        that step of the parent.
         """
-        return self._to.post(Preflight, "/api/v1/runs/preflight", _weighed(config, config_json))
+        body = _weighed(config, config_json) | {"parent_id": parent_id, "fork_at": fork_at}
+        return self._to.post(Preflight, "/api/v1/runs/preflight", body)
 
     def models(self, config: Mapping[str, Json], config_json: Mapping[str, Json] | None = None) -> Models:
         """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""

@@ -110,6 +110,9 @@ class Claim(Record):
         None  # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
     )
     trunk_config: dict[str, Json] | None = None  # of the run whose checkpoint that is, until this one has its own
+    repeats: dict[str, Json] | None = (
+        None  # how the steps from there to `forked_at` were trained, which are first done again exactly
+    )
     scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 

@@ -41,6 +41,7 @@ BETWEEN_STEPS = {
     "probes": "sampling the probes",
     "pairs": "sampling the pairs",
     "gradients": "comparing the gradients",
+    "repeat": "doing steps of the trunk again",
     "checkpoint": "saving",
     "fetch": "fetching a checkpoint",
     "bucket": "waiting for the bucket",

@@ -9,6 +9,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model_shape import COUNTED, ModelShape, shape_in
 from backend.contract.preflight import Message
 from backend.contract.records import Offers
+from backend.runs.needs import Needs
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Facts:
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
     given: Given | None = None  # what a person gave for the model's config.json
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
+    needs: Needs | None = None  # of its worker; None: what the configuration says
     training_items: int | None = None
     source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
     columns: Sequence[str] | None = None  # of the upload that is read

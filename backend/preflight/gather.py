@@ -24,6 +24,7 @@ from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.records import PHASES, Upload
 from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
+from backend.lifecycle import forks
 from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
 from backend.runs import store as runs
@@ -70,6 +71,15 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     )
 
 
+def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
+    """The facts of a run that is to go on from a step of another. Raises NotFound."""
+    try:
+        begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, None)
+    except Invalid as invalid:
+        return replace(facts, refused=[*facts.refused, *_messages(invalid)])
+    return replace(facts, needs=begins.needs)
+
+
 def origin_of(tx: Connection, source: str) -> str:
     """The model that a chain of `run:<id>@<step>` began with, as far as the runs are still there."""
     for _ in range(LONGEST_CHAIN):
@@ -88,8 +98,14 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     try:
         look(*args)
     except Invalid as invalid:
-        return [Message(level="error", field=error.field, text=error.message) for error in invalid.errors]
+        return _messages(invalid)
     return []
+
+
+def _messages(invalid: Invalid) -> list[Message]:
+    return [
+        Message(level="error", field=error.field.removeprefix("config."), text=error.message) for error in invalid.errors
+    ]
 
 
 def _upload(tx: Connection, config: RunConfig) -> Upload | None:

@@ -305,7 +305,7 @@ def workers(_config: RunConfig, facts: Facts) -> Hints:
 
 def offers(config: RunConfig, facts: Facts) -> Hints:
     """No worker has what the rewards name, the sampling engine, or as many processes."""
-    needs = needs_of(config.model_dump(mode="json"))
+    needs = facts.needs or needs_of(config.model_dump(mode="json"))
     able = [one for one in facts.workers if needs.met_by(one)]
     if able and all(one.missing_nodes for one in able):
         yield _waits(_hint("info", None, "the nodes of a worker are not all there: the run waits until they are"))
@@ -313,9 +313,7 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
         return
     if not any(map(needs.computes_as, facts.workers)):
         versions = ", ".join(f"{name} {version}" for name, version in needs.versions.items())
-        text = (
-            f"no connected worker computes as the run did ({needs.device}; {versions}): the replay waits until one does"
-        )
+        text = f"steps are done again exactly, and no connected worker computes as the run did ({needs.device}; {versions}): it waits until one does"
         yield _waits(_hint("warning", None, text))
         return
     judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from backend.contract.base import Frozen, Json, Misfit
 from backend.contract.config import RUN_CONFIG, RunConfig
@@ -16,7 +17,7 @@ from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
-from backend.preflight.gather import gather
+from backend.preflight.gather import gather, of_fork
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
 from backend.services import ServicesDep
@@ -95,10 +96,15 @@ def _error_messages(error: ValidationError, config: Mapping[str, Json]) -> list[
 
 
 class PreflightRequest(Frozen):
-    """Any JSON object: saying what is wrong with it is the purpose. `config_json` is that of the model, if it is not known here."""
+    """Any JSON object: saying what is wrong with it is the purpose. `config_json` is that of the model, if it is not known here.
+
+    With `fork_at` it is to go on from that step of the parent.
+    """
 
     config: dict[str, Json]
     config_json: dict[str, Json] | None = None
+    parent_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    fork_at: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
 
     @property
     def given(self) -> Given | None:
@@ -115,4 +121,7 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
     with services.database.read() as tx:
         silence = services.settings.lease_seconds
         facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
-    return preflight(config, replace(facts, given=body.given))
+        facts = replace(facts, given=body.given)
+        if body.parent_id is not None and body.fork_at is not None:
+            facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
+    return preflight(config, facts)

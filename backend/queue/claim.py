@@ -9,10 +9,11 @@ from itertools import islice
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, union_all, update
 
 from backend import events
-from backend.checkpoints import retention
+from backend.checkpoints import replays, retention
 from backend.checkpoints import store as checkpoints
 from backend.clock import Terms
 from backend.contract import protocol as p
+from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import STARTING
 from backend.contract.replay import ReplayedRun
@@ -114,12 +115,18 @@ def take(
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:
     trunk = history.segments(tx, row["id"])[:-1]
     rows = checkpoints.newest_in(tx, row["id"], store)
+    trunk_id = repeats = None
     if trunk:
-        fork = checkpoints.at(tx, trunk[-1].run_id, trunk[-1].last + 1)
-        rows += [fork] if fork is not None and fork["store"] == store else []
+        trunk_id, forked_at = trunk[-1].run_id, trunk[-1].last + 1
+        begins = replays.start_of(tx, trunk_id, forked_at)
+        if begins is None or begins["step"] < forked_at:
+            repeats = _config_of(tx, trunk_id)
+        if begins is not None:
+            trunk_id = begins["run_id"]
+            rows += [begins] if begins["store"] == store else []
     saved = [checkpoints.reference(one) for one in rows]
     source = _named(tx, row["config"]["model"]["source"])
-    trunk_id, replayed, commit = trunk[-1].run_id if trunk else None, None, None
+    replayed = commit = None
     if row["kind"] == "replay":
         original = runs.row_of(tx, row["config"]["run"])
         replayed, commit = ReplayedRun(config=original["config"]), original["model_commit"]
@@ -142,10 +149,15 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         replayed=replayed,
         scored_by=reward_texts.binding(tx, row["id"]),
         forked_at=trunk[-1].last + 1 if trunk else None,
-        trunk_config=None
-        if trunk_id is None
-        else tx.execute(select(run.c.config).where(run.c.id == trunk_id)).scalar_one(),
+        trunk_config=None if trunk_id is None else _config_of(tx, trunk_id),
+        repeats=repeats,
     )
+
+
+def _config_of(tx: Connection, run_id: int) -> dict[str, Json]:
+    """Of a run that may be deleted and stay as a trunk."""
+    config: dict[str, Json] = tx.execute(select(run.c.config).where(run.c.id == run_id)).scalar_one()
+    return config
 
 
 def _named(tx: Connection, source: str) -> p.CheckpointRef | None:

@@ -41,6 +41,11 @@ def within(tx: Connection, run_id: int, first: int, last: int) -> list[Segment]:
     return [one for one in cut if one.first <= one.last]
 
 
+def owner(tx: Connection, run_id: int, step: int) -> int:
+    """The run in whose rows a step of this history is."""
+    return next(part.run_id for part in segments(tx, run_id) if part.first <= step <= part.last)
+
+
 def is_fork(tx: Connection, run_id: int) -> bool:
     """Whether some of its history is in the rows of other runs."""
     return len(segments(tx, run_id)) > 1

@@ -38,7 +38,7 @@ class Job(BaseModel):
     batch: int = 8  # TRL's per_device_train_batch_size
     model: str = ""  # TRL's: what from_pretrained opens
     prompts: list[Prompt] = []  # TRL's: in the order of the run
-    watch: str = ""  # the backend that `groupscope.watch` tells of it; else it is not watched
+    watch: str = ""  # the watched side's: the backend that `groupscope.watch` tells of it
     block: int = 10  # the same side's: steps at a time
 
 

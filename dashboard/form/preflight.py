@@ -43,7 +43,7 @@ _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 def check(draft: Draft) -> Preflight | None:
     """The backend's view of the draft; None where it cannot be asked, which is said on the page."""
     try:
-        return client().preflight(draft.config, draft.config_json)
+        return client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
     except Unreachable:
         st.warning("The backend does not answer. What you write stays here.", icon=":material/cloud_off:")
     except ApiError as refusal:

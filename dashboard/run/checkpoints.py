@@ -125,29 +125,34 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def link_fork(run: Run, step: int, label: str) -> None:
-    """A link to the form of a run that goes on from this run's checkpoint."""
+    """A link to the form of a run that goes on from where this run was after a step."""
     link(
         "new-run",
         label,
         icon=":material/fork_right:",
-        help="The form, filled in from this run, for one that goes on from this checkpoint with its optimizer and draws.",
+        help="The form, filled in from this run, for one that goes on from there with its optimizer and draws.",
         fork=f"{run.id}@{step}",
     )
 
 
 def draw_fork_menu(run: Run) -> None:
-    """A menu of the steps at which the run can be forked: those of its checkpoints."""
+    """A menu of the steps at which the run can be forked: those of its newest checkpoints, and any other."""
     with st.popover(
         "Fork here", icon=":material/fork_right:", help="Go on from one of its steps with something changed"
     ):
         with guard():
             checkpoints = client().checkpoints(run.id)
         if not checkpoints:
-            st.caption("A run is forked where it has a checkpoint, and this one has none yet.")
+            st.caption("A run is forked up to its newest checkpoint, and this one has none yet.")
+            return
         for checkpoint in checkpoints[: -FORKS - 1 : -1]:
             link_fork(run, checkpoint.step, f"After step {count(checkpoint.step)}")
-        if len(checkpoints) > FORKS:
-            st.caption("Earlier ones: see Checkpoints.")
+        step = st.number_input(
+            "After another step", 1, checkpoints[-1].step, value=None, placeholder=f"1 to {checkpoints[-1].step}",
+            help="Between two checkpoints its worker first does the steps from the one before again, exactly\\.",
+        )  # fmt: skip
+        if step is not None:
+            link_fork(run, step, f"Fork after step {count(step)}")
 
 
 def link_as_reward(run: Run, step: int) -> None:

@@ -147,8 +147,8 @@ def show_origin(draft: Draft) -> None:
             id=draft.parent_id,
         )
         st.caption(
-            "It goes on from that checkpoint with its optimizer and its draws, and shares the steps before it. Everything may change but "
-            "the model, its adapters, and whether there is a critic: the checkpoint has their shapes."
+            "It goes on from there with the optimizer and the draws, and shares the steps before it. Everything may change but "
+            "the model, its adapters, and whether there is a critic: the weights have their shapes."
         )
     elif draft.parent_id is not None:
         link("run", f"Filled from run {draft.parent_id}", icon=":material/content_copy:", id=draft.parent_id)

@@ -1,6 +1,8 @@
 """A fork shares the steps before it with the run that it comes from: seen in every view, kept as long as they are needed."""
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from serving import Backend
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.records import Run
+from backend.lifecycle.creation import overridden as _overridden
 
 STEPS, AT = 90, 40
 
@@ -18,6 +21,10 @@ STEPS, AT = 90, 40
 def config(**changes: Json) -> dict[str, Any]:
     budget: Any = GRPO["budget"]
     return {**GRPO, "budget": {**budget, "steps": STEPS}, **changes}
+
+
+def overridden(config: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
+    return _overridden(config, changes).model_dump(mode="json")
 
 
 def trained(actor: Actor, first: int, last: int, sign: float = 1.0) -> None:
@@ -135,9 +142,96 @@ def test_what_a_checkpoint_cannot_become_is_refused_with_the_reason(
         backend.client.fork_run(parent.id, AT, change)
 
 
-def test_a_step_without_a_checkpoint_names_those_that_there_are(backend: Backend, parent: Run) -> None:
-    with pytest.raises(ApiError, match=f"no checkpoint after 41 steps; it has: {AT}, {STEPS}"):
-        backend.client.fork_run(parent.id, AT + 1)
+def test_a_fork_between_two_checkpoints_begins_from_the_one_before_on_a_worker_that_computes_as_its_run_did(
+    backend: Backend, parent: Run
+) -> None:
+    fork = backend.client.fork_run(parent.id, 50, {"optimizer.learning_rate": 1e-3})
+    assert (fork.forked_at, fork.progress.step) == (50, 50)
+    assert [one.step for one in backend.client.steps(fork.id)] == list(range(50))
+    other = Actor(backend.client, "other")
+    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
+    assert other.claim() is None
+    actor = Actor(backend.client)
+    claim = actor.claim()
+    assert claim is not None
+    assert claim.resume is not None
+    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (50, parent.id, AT)
+    assert claim.repeats == claim.trunk_config == parent.config
+    actor.start(50)
+    actor.save(50)
+    actor.finish("released")
+    claim = other.claim()  # from its own checkpoint any worker can go on
+    assert claim is not None
+    assert claim.resume is not None
+    assert (claim.run_id, claim.resume.run_id, claim.resume.step) == (fork.id, fork.id, 50)
+
+
+def test_a_fork_before_the_first_checkpoint_begins_where_its_run_began(backend: Backend, parent: Run) -> None:
+    backend.client.fork_run(parent.id, 5)
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert (claim.forked_at, claim.resume, claim.repeats) == (5, None, parent.config)
+
+
+def test_a_fork_of_a_fork_between_two_checkpoints(backend: Backend, parent: Run) -> None:
+    fork, actor = forked(backend, parent)
+    actor.save(60)
+    actor.finish()
+    backend.client.fork_run(fork.id, 55)  # after the checkpoint that the fork itself began from
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert claim.resume is not None
+    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (55, parent.id, AT)
+    assert (claim.repeats, claim.trunk_config) == (fork.config, parent.config)
+    backend.client.fork_run(fork.id, 20)  # among the steps that are the parent's
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert (claim.forked_at, claim.resume, claim.repeats) == (20, None, parent.config)
+
+
+@pytest.mark.parametrize(
+    ("change", "at", "why"),
+    [
+        ({}, STEPS + 1, f"no checkpoint after {STEPS + 1} steps or later.*it has these: {AT}, {STEPS}"),
+        ({"compute.processes": 2}, AT + 1, "2 processes are asked for"),
+    ],
+)
+def test_a_step_that_cannot_be_reached_again_is_refused_with_the_reason(
+    backend: Backend, parent: Run, change: dict[str, Json], at: int, why: str
+) -> None:
+    asked = {"budget.steps": 2 * STEPS, **change}
+    with pytest.raises(ApiError, match=why):
+        backend.client.fork_run(parent.id, at, asked)
+    errors = backend.client.preflight(overridden(parent.config, asked), parent_id=parent.id, fork_at=at)
+    assert not errors.ok
+    assert any(re.search(why, one.text) for one in errors.messages if one.level == "error")
+
+
+def test_steps_that_a_gpu_computed_are_not_done_again(backend: Backend) -> None:
+    run = backend.client.create_run(config())
+    actor = Actor(backend.client)
+    actor.info = actor.info.model_copy(update={"device": "NVIDIA H100"})
+    actor.begin()
+    trained(actor, 0, AT)
+    actor.save(AT)
+    with pytest.raises(ApiError, match=r"NVIDIA H100 computed it, and only a CPU.*it has these: 40"):
+        backend.client.fork_run(run.id, AT - 1)
+    assert backend.client.fork_run(run.id, AT).forked_at == AT
+
+
+def test_preflight_of_a_fork_says_what_cannot_change_and_for_which_worker_it_waits(
+    backend: Backend, parent: Run
+) -> None:
+    changed = overridden(parent.config, {"model.lora": {"rank": 8, "alpha": 16}})
+    found = backend.client.preflight(changed, parent_id=parent.id, fork_at=AT)
+    assert [one.field for one in found.messages if one.level == "error"] == ["model.lora"]
+    assert backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT).ok
+    other = Actor(backend.client, "other")
+    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
+    backend.clock.now += 3600  # the parent's worker is gone
+    other.claim()
+    waits = backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT + 1)
+    assert any("computes as the run did (CPU; torch 2.13.0)" in one.text for one in waits.messages)
 
 
 def test_a_fork_never_begins_before_its_trunk_ends(backend: Backend, parent: Run) -> None:
@@ -193,3 +287,15 @@ def test_a_checkpoint_that_a_fork_began_from_is_not_removed(backend: Backend) ->
         trained(actor, step - 10, step)
         actor.save(step)
     assert [one.step for one in backend.client.checkpoints(run.id)] == [10, 30]
+
+
+def test_nor_is_one_from_which_the_steps_up_to_a_fork_are_done_again(backend: Backend) -> None:
+    budget: Any = GRPO["budget"]
+    run = backend.client.create_run(config(budget={**budget, "steps": STEPS, "keep": {"last": 2}}))
+    actor = Actor(backend.client).begin()
+    for step in (10, 20, 30, 40):
+        trained(actor, step - 10, step)
+        actor.save(step)
+        if step == 20:
+            backend.client.fork_run(run.id, 15)
+    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, 30, 40]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from processes import BEGINNINGS, Site, tiny_run
+from processes import BEGINNINGS, Site, tiny_run, wait_until
 from test_resume import end_of, history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -39,6 +39,59 @@ def test_a_fork_without_a_change_is_the_same_run(site: Site, config: str) -> Non
     assert forked[2] == whole[2], "the weights"
     own = {group.step for group in site.client.groups(fork.id, limit=50).items if group.run_id == fork.id}
     assert own == set(range(AT, STEPS))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(("at", "begins"), [(8, 6), (2, 0)])
+def test_a_fork_between_two_checkpoints_is_the_same_run_too(site: Site, config: str, at: int, begins: int) -> None:
+    site.backend()
+    site.worker()
+    parent = site.client.create_run(tiny_run(STEPS, every=3, **CONFIGS[config]))
+    assert end_of(site, parent.id).status == "finished"
+    fork = site.client.fork_run(parent.id, at)
+    ended = end_of(site, fork.id)
+    assert (ended.status, ended.error, ended.forked_at) == ("finished", None, at)
+    whole, forked = history(site, parent.id), history(site, fork.id)
+    assert forked[0] == whole[0]
+    assert forked[1] == whole[1]
+    assert forked[2] == whole[2], "the weights"
+    saved = [one.step for one in site.client.checkpoints(fork.id) if one.run_id == fork.id]
+    assert saved == [at, *(step for step in range(3, STEPS + 1, 3) if step > at)], "where it began is saved"
+    counted = {name: [site.client.metrics(one, names=(name,)).series[name].value for one in (parent.id, fork.id)] for name in ("num_tokens", "num_samples")}  # fmt: skip
+    assert all(one == other for one, other in counted.values())
+    assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*")), "nothing is left of how it came there"
+
+
+def test_a_fork_between_two_checkpoints_with_another_beta(site: Site) -> None:
+    """A reference that follows the policy begins as the policy is there, and a curriculum as it was."""
+    site.backend()
+    site.worker()
+    parent = site.client.create_run(tiny_run(STEPS, every=3, sampling={"curriculum": {}}))
+    end_of(site, parent.id)
+    changes = {"algorithm.kl.beta": 0.5, "algorithm.kl.reference": "synced", "algorithm.kl.sync_every": 4}
+    fork = site.client.fork_run(parent.id, 8, changes)
+    ended = end_of(site, fork.id)
+    assert (ended.status, ended.error) == ("finished", None)
+    losses = {one: site.client.metrics(one, names=("loss",)).series["loss"].value for one in (parent.id, fork.id)}
+    assert losses[fork.id][:9] == losses[parent.id][:9], "at its first step policy and reference are the same"
+    assert losses[fork.id][9] != losses[parent.id][9]
+
+
+def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Site) -> None:
+    site.backend()
+    worker = site.worker()
+    parent = site.client.create_run(tiny_run(STEPS, every=11))
+    end_of(site, parent.id)
+    fork = site.client.fork_run(parent.id, 10)
+    wait_until(lambda: site.client.run(fork.id).progress.phase == "repeat", "the trunk is done again")
+    worker.kill()
+    worker.wait()
+    assert site.client.run(fork.id).progress.step == 10
+    site.worker()
+    ended = end_of(site, fork.id)
+    assert (ended.status, ended.error, ended.attempt) == ("finished", None, 2)
+    assert history(site, fork.id)[2] == history(site, parent.id)[2]
+    assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*"))
 
 
 def test_a_fork_with_another_beta_differs_from_its_first_update_on(site: Site) -> None:

@@ -29,7 +29,7 @@ class NotTheSame(RunFailure):
         super().__init__(
             "replay_differs",
             f"Step {step} cannot be done again exactly: {what}. The data, the model's files or the machine are not those that trained "
-            "the run, and what a replay found would not be about this step.",
+            "the run, and what comes of it would not be about this step.",
         )
 
 

@@ -1,6 +1,7 @@
 """A replay: the steps of a run from a checkpoint on, done again exactly, and the last of them taken apart."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from backend.contract.replay import (
     Replayed,
 )
 from backend.contract.token_texts import TokenTexts
-from worker.checkpoint import TrainingState, load_optimizer, load_state
+from worker.checkpoint import TrainingState, complete_checkpoint, load_optimizer, load_state, write_checkpoint
 from worker.credit import assign_credit
 from worker.group_records import group_reports, sampled_reports
 from worker.group_step import Drawn, GroupStep, trained
@@ -42,6 +43,8 @@ from worker.traces import trace_file
 
 GRADIENTS = "gradients"
 """The phase in which the groups' gradients are computed."""
+REPEATING = "repeat"
+"""The phase in which a fork's worker does steps of the trunk again."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Replay:
             self.state = load_state(run.checkpoint)
             load_optimizer(run.checkpoint, run.policy, self._step.learner.optimizer)
             self._step.restore(run.checkpoint, run.of_trunk)
-        self.from_step, self._cursor = self.state.step, self.state.cursor
+        self.from_step, self._began = self.state.step, time.monotonic()
 
     def repeat(self, step: int, on_progress: OnProgress = quiet) -> StepContent:
         """Do a step again, which must be the next one; its metrics. Raises NotTheSame."""
@@ -82,15 +85,21 @@ class Replay:
         update = self._step.update(step, drawn, PhaseClock(), on_progress)
         record.require_same(drawn, update)
         self._require_same_paths(step)
+        self.state = self.state.after_step(drawn=drawn.prompts, tokens=drawn.tokens, samples=drawn.samples)
         return StepContent(update.metrics)
+
+    def save(self, folder: Path) -> None:
+        """Write where it is as a checkpoint, from which a fork goes on. What it took counts as time of training."""
+        seconds = self.state.elapsed_seconds + time.monotonic() - self._began
+        state = replace(self.state, elapsed_seconds=seconds, computed_by=self._policy.computed_by)
+        write_checkpoint(folder, self._policy, self._step.learner.optimizer, state, self._step.more())
+        complete_checkpoint(folder)
 
     def _draw(self, step: int, on_progress: OnProgress) -> tuple[StepRecord, Drawn]:
         record = self._run.record(step)
         self._scores.open(record)
         self._step.begin(step)
-        drawn = self._step.draw(step, self._cursor, PhaseClock(), on_progress)
-        self._cursor += drawn.prompts
-        return record, drawn
+        return record, self._step.draw(step, self.state.cursor, PhaseClock(), on_progress)
 
     def _require_same_paths(self, step: int) -> None:
         if self.state.computed_by not in ("", now := self._policy.computed_by):
