@@ -127,10 +127,8 @@ def covered(seeds: int, paired: bool, count: int, random: np.random.Generator) -
     case = Case(seeds, 0.0, paired)
     mine, theirs = drawn(case, count, random)
     samples = [mine - theirs] if paired else [mine, theirs]
-    true, inside = (
-        sum(1.0 for _ in "ab"),
-        0,
-    )  # the variances of both settings; what a seed does to both cancels, or is not there
+    # the variances of both settings; what a seed does to both cancels, or is not there
+    true, inside = sum(1.0 for _ in "ab"), 0
     for variances in zip(*(one.var(axis=1, ddof=1) for one in samples), strict=True):
         low, high = spread_interval([float(one) for one in variances], [seeds] * len(samples))
         inside += low * sum(variances) <= true <= high * sum(variances)

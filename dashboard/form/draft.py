@@ -36,9 +36,8 @@ class Draft:
     """
 
     config: dict[str, Json] = field(default_factory=dict)
-    kept: dict[str, Json] = field(
-        default_factory=dict
-    )  # the latest configuration that the address, or a file, leads to
+    # the latest configuration that the address, or a file, leads to
+    kept: dict[str, Json] = field(default_factory=dict)
     name: str = ""
     tags: list[str] = field(default_factory=list)
     parent_id: int | None = None

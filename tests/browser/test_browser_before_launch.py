@@ -35,9 +35,8 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     expect(forecast).to_contain_text(re.compile(r"At group size 4 (about )?\S+( than)? .*of the groups will be dead"))
     expect(forecast.locator("canvas, svg.marks").first).to_be_visible()
     expect(panel).to_contain_text(re.compile(r"measured by the rewards on 4 prompts, success rate [\d.]+"))
-    expect(page.locator(".st-key-before-launch-group")).to_contain_text(
-        "which is reward − mean of the other 15"
-    )  # the form's estimator
+    # the form's estimator
+    expect(page.locator(".st-key-before-launch-group")).to_contain_text("which is reward − mean of the other 15")
     first = cards(page, 16)
     assert all(0 <= float(card.reward) <= 1 for card in first)
 

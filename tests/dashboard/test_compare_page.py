@@ -220,9 +220,8 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
         rf"No kl was recorded in no \*kl\* \#{run_id}\."
     ]
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
-    assert not [
-        text.value for text in grouped.caption if text.value.startswith("No kl")
-    ]  # both are of one group, which has it
+    # both are of one group, which has it
+    assert not [text.value for text in grouped.caption if text.value.startswith("No kl")]
 
 
 def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend: Backend) -> None:

@@ -217,9 +217,8 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     at.number_input(key="set-wi_w_right").set_value(-1.0).run()
     assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
     assert "how this trainer's loss takes it was not recorded" in sentences(at)
-    named = {
-        "functions": [{"name": "is it / right?", "weight": 2e4}]
-    }  # no name and no weight that a reward of ours could have
+    # no name and no weight that a reward of ours could have
+    named = {"functions": [{"name": "is it / right?", "weight": 2e4}]}
     half = record(
         "half",
         [[Group("?", drawn)]],

@@ -227,9 +227,8 @@ def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) 
     run_id = recorded.queue(backend.client, optimizer={"learning_rate": 0.00123})
     at = open_page("run", id=run_id, tab="configuration")
     assert any("learning_rate: 0.00123" in code.value for code in at.code)
-    assert {code.language for code in at.code} == {
-        "plaintext"
-    }  # null, true and false are painted like errors by a highlighter
+    # null, true and false are painted like errors by a highlighter
+    assert {code.language for code in at.code} == {"plaintext"}
     assert "16 prompts × 8 completions = 128 completions a step" in shown(at)
 
 

@@ -61,9 +61,8 @@ def sweep(backend: Backend) -> Sweep:
 def test_the_form_offers_every_recipe_that_can_be_compared(open_page: Open) -> None:
     at = open_page("sweep")
     offered = [box.key.removeprefix("sweep-recipe-") for box in at.checkbox]
-    assert not [
-        box.label for box in at.checkbox if set("*\\") & set(box.label)
-    ]  # Streamlit reads labels out as they are written
+    # Streamlit reads labels out as they are written
+    assert not [box.label for box in at.checkbox if set("*\\") & set(box.label)]
     assert offered == [card.id for card in distinct(comparable(RECIPES), QUICKSTART)]
 
 
