@@ -196,11 +196,7 @@ def train(name: str, home: Path) -> Trained:
             if one.source == f"nobody/{name}"
         )
         assert parameters is not None
-        return Trained(
-            parameters=parameters,
-            parts=said.memory.parts,
-            peak=sum(peaks.of.values()),
-        )
+        return Trained(parameters=parameters, parts=said.memory.parts, peak=sum(peaks.of.values()))
 
 
 def _train(client: Client, config: dict[str, Any], name: str) -> None:

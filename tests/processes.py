@@ -95,12 +95,7 @@ class Site:
         self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
-        self,
-        like: str,
-        *command: str,
-        home: Path | None = None,
-        files: int | None = None,
-        **environment: str,
+        self, like: str, *command: str, home: Path | None = None, files: int | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
         log = self.home / f"{command[0]}.log"

@@ -96,10 +96,7 @@ class GroupStep:
 
     def more(self) -> Mapping[str, Tensors | None]:
         """What a checkpoint keeps beside the model and the optimizer, by the names of the files."""
-        return {
-            "reference": self._policy.reference_weights if self._synced else None,
-            "prompts": self.prompts.state(),
-        }
+        return {"reference": self._policy.reference_weights if self._synced else None, "prompts": self.prompts.state()}
 
     def begin(self, step: int) -> None:
         """Renew a reference that follows the policy, where it is due."""

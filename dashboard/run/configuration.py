@@ -22,10 +22,7 @@ _STORED_BY_ITSELF = (
 def draw_configuration(run: Run) -> None:
     """The stored configuration in its parts, to read, to download and to start from."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(
-            f"{_arithmetic(run)} {_STORED_BY_ITSELF if run.recorded else _STORED}",
-            width="stretch",
-        )
+        st.caption(f"{_arithmetic(run)} {_STORED_BY_ITSELF if run.recorded else _STORED}", width="stretch")
         st.download_button(
             "YAML",
             _yaml(run.config),

@@ -50,10 +50,7 @@ def run_id(backend: Backend) -> int:
         backend,
         "the **first**",
         [
-            [
-                group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]),
-                group(1, PROBE, [0.1, 0.0], state="probe"),
-            ],
+            [group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]), group(1, PROBE, [0.1, 0.0], state="probe")],
             [
                 group(0, ADDITION, [1.0, 0.0], ["it is 2", "it is 1"]),
                 group(1, PRODUCT, [1.0, 1.0], state="zero_variance"),

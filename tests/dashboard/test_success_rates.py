@@ -25,8 +25,7 @@ G = 16
 
 
 @pytest.mark.parametrize(
-    ("rate", "bar"),
-    [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)],
+    ("rate", "bar"), [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)]
 )
 def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
     assert bar_of(rate) == bar

@@ -235,8 +235,7 @@ def values(start: StartingSettings) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rate", "times"),
-    [(SHAPES[TINY_ARITHMETIC], 5e-5, 10), (SHAPES[SMOLLM2], 1e-5, 10), (QWEN_7B, 1e-6, 100)],
+    ("shape", "rate", "times"), [(SHAPES[TINY_ARITHMETIC], 5e-5, 10), (SHAPES[SMOLLM2], 1e-5, 10), (QWEN_7B, 1e-6, 100)]
 )
 def test_the_learning_rate_follows_the_size_and_what_is_trained(shape: ModelShape, rate: float, times: int) -> None:
     whole, adapters = starts(GrpoConfig(), shape, None)
