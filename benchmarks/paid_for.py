@@ -153,7 +153,6 @@ def healthy(client: Client, place: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse, train, print."""
     parser = command_line(__doc__)
     parser.add_argument("--hacks", nargs="*", choices=HACKS, default=list(HACKS))
     parser.add_argument("--healthy", type=int, default=len(HEALTHY), help=f"how many, {len(HEALTHY)} by default")

@@ -111,7 +111,6 @@ def again(models: Path, folder: Path, *, explained: bool) -> None:
 
 
 def cost(models: Path) -> None:
-    """The table of times and memory."""
     with tempfile.TemporaryDirectory() as folder:
         call = [sys.executable, __file__, "--models", str(models), "--folder", folder]
         subprocess.run([*call, "record"], check=True)
@@ -230,7 +229,6 @@ def compare(rate: float, models: Path) -> tuple[list[tuple[float, float]], float
 
 
 def main() -> None:
-    """Do what was asked."""
     parser = command_line(__doc__)
     parser.add_argument("what", choices=["cost", "forecast", "record", "step", "explained"])
     parser.add_argument("--models", type=Path, default=MODELS, help="where converted models lie")
