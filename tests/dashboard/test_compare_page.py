@@ -1,13 +1,13 @@
 """The comparison of runs against a real backend."""
 
 import re
-from collections.abc import Callable
 from hashlib import sha256
 from statistics import fmean
 
 import pandas as pd
 import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -18,8 +18,6 @@ from dashboard.comparison.settings import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def sentences(at: AppTest) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 import recorded
+from on_screen import Open
 from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
@@ -16,7 +17,6 @@ from groupscope import Completion, Group
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 KNOWN: dict[str, Any] = {
     "sampling": {"group_size": 2, "prompts_per_step": 1},
     "rewards": {"functions": [{"name": "right", "weight": 1.0}]},

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
@@ -16,8 +16,6 @@ from dashboard.stored import put
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def metrics(at: AppTest) -> dict[str, str]:

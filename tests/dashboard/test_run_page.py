@@ -1,12 +1,11 @@
 """A run's page against a real backend: its head, its charts, what is stored with it."""
 
 import json
-from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
 import recorded
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,8 +16,6 @@ from dashboard.format import number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def figures(at: AppTest) -> dict[str, str]:
