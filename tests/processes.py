@@ -136,9 +136,9 @@ class Site:
         wait_until(lambda: self.client.run(run_id).progress.step >= step, what, longest_pause=0.05)
         return self.client.run(run_id)
 
-    def wait_for_end(self, run_id: int) -> Run:
+    def wait_for_end(self, run_id: int, patience: float = PATIENCE) -> Run:
         over = {"finished", "failed", "stopped", "paused"}
-        wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends")
+        wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends", patience)
         return self.client.run(run_id)
 
     def close(self) -> None:
