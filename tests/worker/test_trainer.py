@@ -111,16 +111,7 @@ def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     assert [len(group.completions) for group in report.groups] == [4, 4, 4]
     assert report.trace is not None
     assert report.trace.rows == 3 * 2 - sum(_best_is_worst(group) for group in report.groups)
-    for name in (
-        "reward",
-        "reward_std",
-        "group_reward_std",
-        "frac_reward_zero_std",
-        "kl",
-        "loss",
-        "grad_norm",
-        "time/rollout",
-    ):
+    for name in "reward reward_std group_reward_std frac_reward_zero_std kl loss grad_norm time/rollout".split():
         assert report.metrics[name] is not None, name
     evaluations = {
         m.step: m.metrics for _, m in witness.messages if isinstance(m, Report) and m.step is not None and not m.groups
