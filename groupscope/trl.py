@@ -115,11 +115,11 @@ class Watcher(TrainerCallback):
     def measure(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Their log-probs and entropies are known."""
         found = original(*args, **kwargs)
-        self.measured(found)
+        self.measured(dict(zip(("logprob", "entropy"), found, strict=False)))
         return found
 
-    def measured(self, found: Sequence[Tensor | None]) -> None:
-        """Log-probs and entropies of the rows that the model is passed now."""
+    def measured(self, found: Mapping[str, Tensor | None]) -> None:
+        """Values of the rows that the model is passed now, by our names."""
         if self._rows is not None:
             self._safely(self._measured, self._rows, found)
 
@@ -199,9 +199,9 @@ class Watcher(TrainerCallback):
         self._batches.append((_batch(self._trainer, len(rows.answers)), rows))
         output[ROW] = torch.arange(len(rows.answers), device=output["completion_ids"].device)
 
-    def _measured(self, rows: Tensor, found: Sequence[Tensor | None]) -> None:
+    def _measured(self, rows: Tensor, found: Mapping[str, Tensor | None]) -> None:
         if self._batches:  # else an earlier step has sampled these rows, and was reported
-            for name, values in zip(("logprob", "entropy"), found, strict=False):
+            for name, values in found.items():
                 if values is not None:
                     self._batches[-1][1].put(name, rows.cpu().numpy(), values)
 
@@ -209,13 +209,13 @@ class Watcher(TrainerCallback):
 class Loss:
     """In the place of Unsloth's function from log-probs to the loss: they are told, and it is called as ever."""
 
-    def __init__(self, original: Any, told: Callable[[list[Tensor]], None]) -> None:
+    def __init__(self, original: Any, told: Callable[[Mapping[str, Tensor | None]], None]) -> None:
         self._original, self._told = original, told
 
-    def apply(self, logps: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """As torch calls a function of its own kind. `logps` has the shape (rows, tokens)."""
-        self._told([logps])
-        return self._original.apply(logps, *args, **kwargs)
+    def apply(self, logps: Tensor, old_logps: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+        """As torch calls a function of its own kind. Both have the shape (rows, tokens); the old ones may be the sampler's."""
+        self._told({"logprob": logps, "old_logprob": old_logps})
+        return self._original.apply(logps, old_logps, *args, **kwargs)
 
 
 class Exchange:

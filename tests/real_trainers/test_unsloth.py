@@ -204,5 +204,19 @@ def test_what_is_recorded_is_what_unsloths_trainer_had(
     assert len(lengths) > 2
 
 
+def test_unsloths_training_is_the_same_with_and_without(
+    unsloth: Any, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    of = trainer(tmp_path / "watched", beta=0.04)
+    groupscope.watch(of, backend=backend.url, home=backend.home)
+    of.train()
+    alone = trainer(tmp_path / "alone", beta=0.04)
+    alone.train()
+    for one, other in zip(of.model.parameters(), alone.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert [run.status for run in backend.client.runs(kind="recorded").items] == ["finished"]
+
+
 def order(row: Row) -> Any:
     return row[0], round(row[1], 4), row[2]["logprob"]
