@@ -207,14 +207,14 @@ class Watcher(TrainerCallback):
 
 
 class Loss:
-    """In the place of Unsloth's function from log-probs to the loss: they are told, and it is called as ever."""
+    """In the place of Unsloth's function from log-probs to the loss: they are noted, and it is called as ever."""
 
-    def __init__(self, original: Any, told: Callable[[Mapping[str, Tensor | None]], None]) -> None:
-        self._original, self._told = original, told
+    def __init__(self, original: Any, note: Callable[[Mapping[str, Tensor | None]], None]) -> None:
+        self._original, self._note = original, note
 
     def apply(self, logps: Tensor, old_logps: Tensor | None, *args: Any, **kwargs: Any) -> Any:
         """As torch calls a function of its own kind. Both have the shape (rows, tokens); the old ones may be the sampler's."""
-        self._told({"logprob": logps, "old_logprob": old_logps})
+        self._note({"logprob": logps, "old_logprob": old_logps})
         return self._original.apply(logps, old_logps, *args, **kwargs)
 
 
