@@ -153,7 +153,8 @@ THEIR_IMPORTS := ray hydra-core==1.3.2 omegaconf==2.3.0 'pyvers<0.3' cloudpickle
 $(TRAINERS)/.ready: $(VENV)/.test
 	$(BIN)/python -m venv --clear $(TRAINERS)
 	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(TRAINERS)/bin/python $(PURELIB))/beside.pth
-	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt $(THEIR_IMPORTS)
+	grep -v ^antlr4 constraints.txt > $(TRAINERS)/constraints.txt # omegaconf needs an older one than we do
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint $(TRAINERS)/constraints.txt $(THEIR_IMPORTS)
 	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(BATCHES)
 	@touch $@
 
