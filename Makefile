@@ -70,7 +70,7 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under ten minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
-test-trainers: $(TRAINERS)/unsloth/.ready ## The hooks for verl and SkyRL, called with batches of their own classes, and for Unsloth, whose class trains (minutes; installs 750 MB into .trainers, or TRAINERS=folder)
+test-trainers: $(TRAINERS)/unsloth/.ready ## The hooks for verl and SkyRL, called with batches of their own classes, and for Unsloth, whose class trains (minutes; installs 720 MB into .trainers, or TRAINERS=folder)
 	$(TRAINERS)/bin/python -m pytest tests/real_trainers/test_hooks.py -m trainers -s --durations 5
 	$(TRAINERS)/unsloth/bin/python -m pytest tests/real_trainers/test_unsloth.py -m trainers -s --durations 5
 

@@ -55,7 +55,7 @@ class Rows:
         """Values of some rows, a torch tensor.
 
         It is as wide as the completions, or wider: Unsloth moves the padding before a prompt behind the completion, and measures all
-        columns in which one of these may then lie. After the longest prompt it is in the last ones, after others as much before as they are shorter.
+        columns in which a completion may then lie. That after the longest prompt has the last ones; another begins as many before as its prompt is shorter.
         """
         if name not in self.values:
             self.values[name] = np.full(self.ids.shape, np.nan, np.float32)
