@@ -134,7 +134,7 @@ def associate(
     low_K, high_K = _interval(products_C_K, squares_C_K, critical)
     with np.errstate(divide="ignore", invalid="ignore"):
         effect_K = s_K / q_K
-        correlation_K = s_K / np.sqrt(q_K * variance_K)
+        correlation_K = np.clip(s_K / np.sqrt(q_K * variance_K), -1.0, 1.0)  # rounding may put it beyond
     degrees = len(data.groups_N) - len(np.unique(data.groups_N))
     spread_K = np.sqrt(q_K / max(1, degrees))
 
