@@ -1,6 +1,7 @@
 """What the reward pays for, through a real backend: planted properties are found first, and nothing is found in noise."""
 
 import random
+import sys
 from math import comb, sqrt
 
 import pytest
@@ -163,3 +164,29 @@ def test_an_agreement_that_stays_as_it_is_seldom_seems_to_fall(groups: tuple[int
         return chance
 
     assert max(seems_to_fall(percent / 100) for percent in range(50, 100, 5)) < 0.005
+
+
+def says_again(text: str, _place: int) -> float:
+    return float("look look" in text)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_in_a_window_of_few_steps_repetition_that_does_not_grow_is_no_hint(shared_backend: Backend, steps: int) -> None:
+    run = trained(shared_backend, says_again, steps=steps, groups=16, phrase="look look look look look look")
+    found = shared_backend.client.properties(run)
+    assert "the share of words that repeat earlier ones" in str(names(found))
+    assert (found.groups, found.hints) == (16 * steps, [])
+
+
+def test_a_phrase_that_comes_within_four_steps_is_seen(shared_backend: Backend) -> None:
+    run = trained(shared_backend, says_again, steps=4, groups=16, expert=lambda step: 0.9 if step > 1 else 0.0)
+    line = shared_backend.client.properties(run).phrases[0]
+    assert line.phrase == "as an expert"
+    assert line.first == 0.0
+    assert line.last > 0.7
+
+
+def test_rewards_as_large_as_floats_can_be_have_an_answer(shared_backend: Backend) -> None:
+    run = trained(shared_backend, lambda text, _: 1.7e308 * (1 if "expert" in text else -1))
+    first = shared_backend.client.properties(run).properties[0]
+    assert (first.of, first.effect) == ("as an expert", sys.float_info.max)
