@@ -96,7 +96,7 @@ def _people(studied: Studied, judged: Sequence[Judged]) -> Iterator[Hint]:
         f"(95 % {percent(fall - _NORMAL * error)} to {percent(min(1.0, fall + _NORMAL * error))}).",
         advice="Open the tab Judgement: it lists pairs that the reward and people put in opposite orders. If the reward prefers what is "
         "worse, mend it, or train a reward model on the judged pairs, and start again from a checkpoint of the first half. If completions "
-        "are nearly all good by now, what is left to compare may be a matter of taste.",
+        "are nearly all good by now, the remaining differences may be a matter of taste.",
         numbers={"before": before, "now": now, "reward_before": was, "reward_now": is_now},
         evidence=window,
     )
