@@ -91,8 +91,8 @@ def _people(studied: Studied, judged: Sequence[Judged]) -> Iterator[Hint]:
         rule=f"from the first to the second half of these steps the share of judged pairs that the reward orders as people do fell by at least "
         f"{FELL:g} standard errors, while the mean reward rose by at least {ROSE:g}; at least {JUDGED} groups are judged in each half, and "
         "each counts once. This is a note, not a warning, if the reward still agrees more often than chance does",
-        measured=f"The mean reward went from {figure(was)} (to step {middle}) to {figure(is_now)}. Meanwhile the agreement went from "
-        f"{percent(before)} in {len(halves[0])} judged groups to {percent(now)} in {len(halves[1])}: a fall of {percent(fall)} "
+        measured=f"The mean reward went from {figure(was)} (to step {middle}) to {figure(is_now)}. Meanwhile the share of judged pairs on which people and reward agree went from "
+        f"{percent(before)} in {len(halves[0])} groups to {percent(now)} in {len(halves[1])}: a fall of {percent(fall)} "
         f"(95 % {percent(fall - _NORMAL * error)} to {percent(min(1.0, fall + _NORMAL * error))}).",
         advice="Open the tab Judgement: it lists pairs that the reward and people put in opposite orders. If the reward prefers what is "
         "worse, mend it, or train a reward model on the judged pairs, and start again from a checkpoint of the first half. If completions "
