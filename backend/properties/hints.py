@@ -91,9 +91,9 @@ def _people(studied: Studied, judged: Sequence[Judged]) -> Iterator[Hint]:
         rule=f"from the first to the second half of these steps the share of judged pairs that the reward orders as people do fell by at least "
         f"{FELL:g} standard errors, while the mean reward rose by at least {ROSE:g}; at least {JUDGED} groups are judged in each half, and "
         "each counts once. This is a note, not a warning, if the reward still agrees more often than chance does",
-        measured=f"The mean reward went from {figure(was)} (to step {middle}) to {figure(is_now)}. Meanwhile the share of judged pairs on which people and reward agree went from "
-        f"{percent(before)} in {len(halves[0])} groups to {percent(now)} in {len(halves[1])}: a fall of {percent(fall)} "
-        f"(95 % {percent(fall - _NORMAL * error)} to {percent(min(1.0, fall + _NORMAL * error))}).",
+        measured=f"The mean reward went from {figure(was)} (to step {middle}) to {figure(is_now)}. Meanwhile the share of judged pairs on which "
+        f"people and reward agree went from {percent(before)} in {len(halves[0])} groups to {percent(now)} in {len(halves[1])}: a fall of "
+        f"{100 * fall:.0f} points (95 % {100 * (fall - _NORMAL * error):.0f} to {100 * min(1.0, fall + _NORMAL * error):.0f}).",
         advice="Open the tab Judgement: it lists pairs that the reward and people put in opposite orders. If the reward prefers what is "
         "worse, mend it, or train a reward model on the judged pairs, and start again from a checkpoint of the first half. If completions "
         "are nearly all good by now, the remaining differences may be a matter of taste.",
