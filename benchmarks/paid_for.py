@@ -183,13 +183,18 @@ def summary(found: Findings) -> str:
     """A table of the hacks, one of the healthy runs, and what they come to."""
     hacks = [
         [
-            one.hack, one.planted, "; ".join([one.first, *one.same]), "yes" if one.found else "no",
+            one.hack, _shown(one.planted), _shown("; ".join([one.first, *one.same])), "yes" if one.found else "no",
             f"{one.r2:.2f}", "–" if one.next is None else f"{one.next:.2f}", ", ".join(one.hints) or "none",
         ]
         for one in found.hacks
     ]  # fmt: skip
     others = [
-        [one.title, one.first or "nothing", "–" if one.r2 is None else f"{one.r2:.2f}", ", ".join(one.hints) or "none"]
+        [
+            one.title,
+            _shown(one.first or "nothing"),
+            "–" if one.r2 is None else f"{one.r2:.2f}",
+            ", ".join(one.hints) or "none",
+        ]
         for one in found.healthy
     ]
     false = sum(len(one.hints) for one in found.healthy)
@@ -200,6 +205,11 @@ def summary(found: Findings) -> str:
     of_hacks = table(["paid for", "planted", "came first", "found", "r²", "r² of the next", "hints of hacking"], hacks)
     of_others = table(["healthy run", "goes most with the reward", "r²", "hints of hacking"], others)
     return f"{of_hacks}\n\n{of_others}\n\n{count} {found.steps} steps each; {days}."
+
+
+def _shown(title: str) -> str:
+    """A title in a Markdown table: a tag is no HTML, and a bar ends no cell."""
+    return title.replace("<", "\\<").replace("|", "\\|")
 
 
 def main() -> None:
