@@ -25,7 +25,7 @@ from dashboard.comparison.selection import how_far
 from dashboard.stored import put
 
 SERIES = ("reward", "eval/pass@1", "eval/greedy_pass@1", "kl", "step_time")
-SILENCE = 120  # seconds without a worker
+SILENCE = 24  # looks, five seconds apart, without a worker; a machine that stood still did not look
 
 
 def train(client: Client, config: Json, name: str) -> Run:
@@ -38,7 +38,7 @@ def train(client: Client, config: Json, name: str) -> Run:
 
 def wait(client: Client, runs: list[Run]) -> list[Run]:
     """The runs at their ends; says how far they are whenever that changes."""
-    heard, said = time.monotonic(), ""
+    silent, said = 0, ""
     while True:
         runs = [run if run.status in TERMINAL else client.run(run.id) for run in runs]
         parts = [how_far(runs)]
@@ -53,10 +53,9 @@ def wait(client: Client, runs: list[Run]) -> list[Run]:
             said = line
         if all(run.status in TERMINAL for run in runs):
             return runs
-        if any(worker.alive for worker in client.workers()):
-            heard = time.monotonic()
-        elif time.monotonic() - heard > SILENCE:
-            raise SystemExit(f"no worker was heard of for {SILENCE} s: see the logs of workers in the home directory")
+        silent = 0 if any(worker.alive for worker in client.workers()) else silent + 1
+        if silent > SILENCE:
+            raise SystemExit("no worker was heard of for two minutes: see the logs of workers in the home directory")
         time.sleep(5)
 
 
