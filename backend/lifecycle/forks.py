@@ -102,7 +102,9 @@ def _between(tx: Connection, parent_id: int, config: GrpoConfig, step: int) -> r
 
 def _listed(saved: Sequence[int]) -> str:
     few = ", ".join(f"{step:,}" for step in saved[-MOST_LISTED:])
-    return f"it has {'up to the newest' if len(saved) > MOST_LISTED else 'these'}: {few}" if saved else "it has none yet"
+    return (
+        f"it has {'up to the newest' if len(saved) > MOST_LISTED else 'these'}: {few}" if saved else "it has none yet"
+    )
 
 
 def _misfits(before: Mapping[str, Json], config: GrpoConfig, step: int) -> Iterator[FieldError]:

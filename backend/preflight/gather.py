@@ -104,7 +104,8 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
 
 def _messages(invalid: Invalid) -> list[Message]:
     return [
-        Message(level="error", field=error.field.removeprefix("config."), text=error.message) for error in invalid.errors
+        Message(level="error", field=error.field.removeprefix("config."), text=error.message)
+        for error in invalid.errors
     ]
 
 
