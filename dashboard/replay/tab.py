@@ -42,12 +42,10 @@ def draw_explanation(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="replay-of"):
         link("run", f"Run #{of}", icon=":material/arrow_back:", id=of, tab="groups", step=step)
         where = f"checkpoint {start}" if start else "the beginning"
-        st.markdown(
-            f"**Step {step}**, done again from {where}, exactly: tokens, advantages and loss are those recorded.",
-            width="content",
-        )
+        exact = ", exactly: tokens, advantages and loss are those recorded" if run.status == "finished" else ""
+        st.markdown(f"**Step {step}**, done again from {where}{exact}.", width="content")
     if run.status != "finished":
-        _draw_state(run, step)
+        _draw_state(run, step, max(start, run.progress.step))
         return
     with guard():
         found, groups = _read(run.id, run.attempt, step)
@@ -90,17 +88,16 @@ _NORM = "The norm of its gradient of the loss; of several passes on the batch, o
 _COSINE = "1: two groups pull the weights the same way. Below 0: what one teaches, the other takes back."
 
 
-def _draw_state(run: Run, step: int) -> None:
+def _draw_state(run: Run, step: int, now: int) -> None:
     if run.status in TERMINAL:
         st.info(
             "There is no explanation: the replay did not come to its end. The reason stands above, and in the Log.",
             icon=":material/block:",
         )
         return
-    done = run.progress.step
     words = (
-        f"Step {done} is done again; step {step} is the one that is explained."
-        if done < step
+        f"Step {now} is done again; step {step} is the one that is explained."
+        if now < step
         else f"Step {step} is being taken apart."
     )
     st.info(words if run.status == "running" else "The replay waits for a worker.", icon=":material/hourglass_top:")
