@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -119,19 +119,18 @@ class Batch:
             tokens += [None] * share if rows is None else rows.tokens(texts, advantages)
             answers += [None] * share if rows is None else rows.answers
         totals = _totals(self.rewards, self.weights)
-        whole = [total for total in totals if total is not None]
+        spread_of_all = _spread(totals)
         groups = []
         for number, (question, read) in enumerate(self.prompts):
             places = range(number * self.size, (number + 1) * self.size)
             known = [total for place in places if (total := totals[place]) is not None]
-            spread = whole if self.by_batch else known
             groups.append(
                 Group(
                     prompt=question,
                     prompt_text=read,
                     answer=answers[places[0]],
                     reward_mean=fmean(known) if known else None,
-                    reward_std=stdev(spread) if len(spread) > 1 else None,
+                    reward_std=spread_of_all if self.by_batch else _spread(known),
                     completions=[self._completion(place, totals[place], tokens[place], ends) for place in places],
                 )
             )
@@ -209,6 +208,12 @@ class Recorder:
         """Its process ended before that. Without an error its page says so once the lease has run out."""
         if error is not None:
             self._recording.fail(error, seconds=2.0)
+
+
+def _spread(totals: Sequence[float | None]) -> float | None:
+    """The standard deviation of those that are there, with n − 1; None for fewer than two."""
+    known = np.array([total for total in totals if total is not None])
+    return float(known.std(ddof=1)) if len(known) > 1 else None
 
 
 def _totals(rewards: Mapping[str, Sequence[float | None]], weights: Sequence[float]) -> list[float | None]:

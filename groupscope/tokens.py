@@ -1,12 +1,13 @@
 """The values of each token of a completion, and the file in which those of a step travel."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.contract.base import finite
 from backend.contract.protocol import TraceFile
 
 Values = Sequence[float | None] | NDArray[np.floating]
@@ -58,19 +59,20 @@ class Tokens:
         """What the completion's card shows of those that the loss counts; of tokens that were `checked`."""
         old = self.old_logprob if self.old_logprob is not None else self.sampling_logprob
         return {
-            "logprob_sum": self._known(old, np.sum),
-            "kl_mean": self._known(self.kl, np.mean),
-            "entropy_mean": self._known(self.entropy, np.mean),
-            "ratio_mean": self._known(self.ratio, np.mean),
-            "clipped_share": self._known(self.clipped, np.mean),
+            "logprob_sum": self._known(old, mean=False),
+            "kl_mean": self._known(self.kl),
+            "entropy_mean": self._known(self.entropy),
+            "ratio_mean": self._known(self.ratio),
+            "clipped_share": self._known(self.clipped),
         }
 
-    def _known(self, values: Values | Flags | None, of: Callable[..., np.float64]) -> float | None:
-        """Of all of these tokens; None if one of them has no value."""
-        each = np.asarray(() if values is None else values, np.float64)
+    def _known(self, values: Values | Flags | None, *, mean: bool = True) -> float | None:
+        """The mean of all of these tokens, or their sum; None if one of them has no value."""
+        each = np.asarray(() if values is None else values)
         if self.trained is not None and len(each):
             each = each[np.asarray(self.trained)]
-        return None if not len(each) or np.isnan(each).any() else float(of(each))
+        found = finite(float(each.sum(dtype=np.float64)))
+        return None if not len(each) or found is None else found / len(each) if mean else found
 
 
 def _array(values: Any) -> NDArray[Any]:
@@ -88,9 +90,9 @@ def _each(name: str, values: Any) -> NDArray[Any]:
         if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
             raise ValueError(f"{name} is true or false for each token")
         return array.astype(np.bool_)
-    found = array.astype(np.float32 if array.dtype == np.float32 else np.float64)  # None is NaN
-    found[~np.isfinite(found)] = np.nan
-    return found
+    found = array if array.dtype == np.float32 else array.astype(np.float64)  # None is NaN
+    whole = np.isfinite(found)
+    return found if whole.all() else np.where(whole, found, np.nan)
 
 
 def _bytes(texts: Sequence[bytes]) -> list[bytes]:
@@ -107,16 +109,13 @@ def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:
     there = [(g, c, one) for g, group in enumerate(groups) for c, one in enumerate(group) if one is not None]
     if not there:
         return None
-    import pyarrow as pa
-
-    from backend.contract.trace_file import packed
+    from backend.contract.trace_file import lists, packed
 
     measured = {}
     for name in MEASURED:
         values = [getattr(one, name) for _, _, one in there]
         if any(each is not None for each in values):
-            kind = pa.list_(pa.bool_() if name in FLAGS else pa.float32())
-            measured[name] = pa.array(values, kind, from_pandas=True)  # NaN is null
+            measured[name] = lists(values, np.bool_ if name in FLAGS else np.float32)
     return packed(
         [(g, c) for g, c, _ in there],
         [one.ids for _, _, one in there],

@@ -4,11 +4,11 @@ import base64
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy import integer
 from numpy.typing import NDArray
 
 from backend.contract.protocol import TraceFile, TraceTooLarge
@@ -17,9 +17,30 @@ MAX_BYTES = 36 * 2**20
 """Of a file; the contract's limit of 48 MiB holds for its base64 text."""
 
 
+def column(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers, or true and false; null where a value is not `known`. From their memory, since `pa.array` would first import pandas."""
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
+    valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(data)])
+
+
+def lists(parts: Sequence[NDArray[Any] | None], dtype: type[np.generic]) -> pa.Array:
+    """A list of each part's values, null for one that is None. NaN is null."""
+    known = np.array([part is not None for part in parts], np.bool_)
+    there = [np.asarray(part, dtype) for part in parts if part is not None]
+    flat = np.concatenate(there) if there else np.empty(0, dtype)
+    finite = ~np.isnan(flat) if np.issubdtype(dtype, np.floating) else None
+    offsets = _offsets([0 if part is None else len(part) for part in parts])
+    return pa.ListArray.from_arrays(offsets, column(flat, finite), mask=None if known.all() else column(~known))
+
+
+def _offsets(lengths: Sequence[int]) -> pa.Array:
+    return column(np.cumsum([0, *lengths], dtype=np.int32))
+
+
 def packed(
     places: Sequence[tuple[int, int]],
-    ids: Sequence[Sequence[int] | NDArray[integer]],
+    ids: Sequence[Sequence[int] | NDArray[np.integer]],
     pieces: Sequence[Sequence[bytes]],
     measured: Mapping[str, pa.Array],
 ) -> TraceFile:
@@ -27,14 +48,15 @@ def packed(
 
     Raises TraceTooLarge above MAX_BYTES.
     """
+    texts = [b"".join(parts) for parts in pieces]
+    joined = [_offsets([len(text) for text in texts]).buffers()[1], pa.py_buffer(b"".join(texts))]
+    group, completion = np.array(places, np.int32).reshape(-1, 2).T
     columns = {
-        "group": pa.array([group for group, _ in places], pa.int32()),
-        "completion": pa.array([completion for _, completion in places], pa.int32()),
-        "token_ids": pa.array(ids, pa.list_(pa.int32())),
-        "text": pa.array([b"".join(parts) for parts in pieces], pa.binary()),
-        "text_offsets": pa.array(
-            [list(accumulate(map(len, parts), initial=0)) for parts in pieces], pa.list_(pa.int32())
-        ),
+        "group": column(group),
+        "completion": column(completion),
+        "token_ids": lists([np.asarray(each) for each in ids], np.int32),
+        "text": pa.Array.from_buffers(pa.binary(), len(texts), [None, *joined]),
+        "text_offsets": lists([np.cumsum([0, *map(len, parts)]) for parts in pieces], np.int32),
     }
     buffer = io.BytesIO()
     # hardly two values are the same: dictionaries of them take longer and are larger

@@ -45,25 +45,33 @@ def store(
     traced: Collection[tuple[int, int]],
 ) -> None:
     """Add the groups of a step. `traced` has the (group, completion) indices whose tokens were kept."""
+    if not groups:
+        return
     place = {"run_id": run_id, "attempt": attempt_, "step": step}
-    for group in groups:
-        scored = [one for one in group.completions if one.reward is not None]
-        best = max(scored, key=lambda one: one.reward or 0.0, default=None)
-        worst = min(scored, key=lambda one: one.reward or 0.0, default=None)
-        shown = {  # in lists, which read no completion
-            "rewards": [one.reward for one in group.completions],
-            "advantages": [one.advantage for one in group.completions],
-            "best": best.text[-ENDS:] if best else None,
-            "worst": worst.text[-ENDS:] if worst else None,
-        }
-        values = group.model_dump(exclude={"completions"}) | place | shown
-        group_id = tx.execute(insert(prompt_group).values(values).returning(prompt_group.c.id)).scalar_one()
-        shared = place | {"group_id": group_id, "state": group.state}
-        rows = [
-            {**one.model_dump(), **shared, "has_trace": (group.index, one.index) in traced} for one in group.completions
-        ]
-        if rows:
-            tx.execute(insert(completion), rows)
+    added = insert(prompt_group).returning(prompt_group.c.id, sort_by_parameter_order=True)
+    values = [group.model_dump(exclude={"completions"}) | place | _shown(group) for group in groups]
+    rows = [
+        one.model_dump()
+        | place
+        | {"group_id": group_id, "state": group.state, "has_trace": (group.index, one.index) in traced}
+        for group, group_id in zip(groups, tx.execute(added, values).scalars(), strict=True)
+        for one in group.completions
+    ]
+    if rows:
+        tx.execute(insert(completion), rows)
+
+
+def _shown(group: GroupReport) -> dict[str, Any]:
+    """What lists show, which read no completion."""
+    scored = [one for one in group.completions if one.reward is not None]
+    best = max(scored, key=lambda one: one.reward or 0.0, default=None)
+    worst = min(scored, key=lambda one: one.reward or 0.0, default=None)
+    return {
+        "rewards": [one.reward for one in group.completions],
+        "advantages": [one.advantage for one in group.completions],
+        "best": best.text[-ENDS:] if best else None,
+        "worst": worst.text[-ENDS:] if worst else None,
+    }
 
 
 def indices(tx: Connection, run_id: int, attempt_: int, step: int) -> set[int]:

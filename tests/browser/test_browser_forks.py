@@ -44,3 +44,30 @@ def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
     for label, count in (("the trunk #", STEPS), ("from step", STEPS - AT + 1)):
         line = lines(chart).and_(page.locator(f"[aria-label*='{label}']")).last
         wait_until(lambda line=line, count=count: points(line) == count, f"{label} has its points")  # type: ignore[misc]
+
+
+def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    parent = stack.client.create_run(tiny_run(STEPS, every=4), name="sparse")
+    assert stack.site.wait_for_end(parent.id).status == "finished"
+    page = open_page(f"/run?id={parent.id}")
+    page.get_by_role("button", name="Fork here").click()
+    step = page.get_by_role("spinbutton", name="After another step")
+    step.fill("6")
+    step.press("Enter")
+    page.get_by_role("link", name="Fork after step 6").click()
+    expect(page.get_by_text(f"Fork of run {parent.id} at step 6").first).to_be_visible()
+    steps = field(page, "Steps")
+    steps.fill("6")
+    steps.press("Enter")
+    expect(page.get_by_text("the fork begins after 6 steps; let it have more").first).to_be_visible()
+    expect(page.get_by_role("button", name="Start run")).to_be_disabled()
+    steps.fill("9")
+    steps.press("Enter")
+    page.get_by_role("button", name="Start run").click()
+    page.wait_for_url(re.compile(rf"/run\?id=(?!{parent.id}$)\d+"))
+    fork = stack.client.runs(forked_from=parent.id).items[0]
+    ended = stack.site.wait_for_end(fork.id)
+    assert (ended.status, ended.error, ended.forked_at, ended.progress.step) == ("finished", None, 6, 9)

@@ -25,41 +25,32 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_fork_without_a_change_is_the_same_run(site: Site, config: str) -> None:
+    """From a checkpoint, between two, and before the first."""
     site.backend()
     site.worker()
     parent = site.client.create_run(tiny_run(STEPS, every=3, **CONFIGS[config]))
     assert end_of(site, parent.id).status == "finished"
-    fork = site.client.fork_run(parent.id, AT)
-    assert (fork.parent_id, fork.forked_at, fork.progress.step) == (parent.id, AT, AT)
-    ended = end_of(site, fork.id)
-    assert (ended.status, ended.error) == ("finished", None)
-    whole, forked = history(site, parent.id), history(site, fork.id)
-    assert forked[0] == whole[0]
-    assert forked[1] == whole[1]
-    assert forked[2] == whole[2], "the weights"
-    own = {group.step for group in site.client.groups(fork.id, limit=50).items if group.run_id == fork.id}
-    assert own == set(range(AT, STEPS))
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize(("at", "begins"), [(8, 6), (2, 0)])
-def test_a_fork_between_two_checkpoints_is_the_same_run_too(site: Site, config: str, at: int, begins: int) -> None:
-    site.backend()
-    site.worker()
-    parent = site.client.create_run(tiny_run(STEPS, every=3, **CONFIGS[config]))
-    assert end_of(site, parent.id).status == "finished"
-    fork = site.client.fork_run(parent.id, at)
-    ended = end_of(site, fork.id)
-    assert (ended.status, ended.error, ended.forked_at) == ("finished", None, at)
-    whole, forked = history(site, parent.id), history(site, fork.id)
-    assert forked[0] == whole[0]
-    assert forked[1] == whole[1]
-    assert forked[2] == whole[2], "the weights"
-    saved = [one.step for one in site.client.checkpoints(fork.id) if one.run_id == fork.id]
-    assert saved == [at, *(step for step in range(3, STEPS + 1, 3) if step > at)], "where it began is saved"
-    counted = {name: [site.client.metrics(one, names=(name,)).series[name].value for one in (parent.id, fork.id)] for name in ("num_tokens", "num_samples")}  # fmt: skip
-    assert all(one == other for one, other in counted.values())
-    assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*")), "nothing is left of how it came there"
+    whole = history(site, parent.id)
+    forks = {at: site.client.fork_run(parent.id, at) for at in (AT, AT + 2, 2)}
+    for at, fork in forks.items():
+        assert (fork.parent_id, fork.forked_at, fork.progress.step) == (parent.id, at, at)
+        ended = end_of(site, fork.id)
+        assert (ended.status, ended.error) == ("finished", None)
+        forked = history(site, fork.id)
+        assert forked[0] == whole[0], at
+        assert forked[1] == whole[1], at
+        assert forked[2] == whole[2], f"the weights, from {at}"
+        own = {group.step for group in site.client.groups(fork.id, limit=50).items if group.run_id == fork.id}
+        assert own == set(range(at, STEPS))
+        for name in ("num_tokens", "num_samples"):
+            counts = [site.client.metrics(one, names=(name,)).series[name].value for one in (parent.id, fork.id)]
+            assert counts[0] == counts[1], f"{name}, from {at}"
+        saved = [one.step for one in site.client.checkpoints(fork.id) if one.run_id == fork.id]
+        begun = [] if at == AT else [at]  # which has no checkpoint, so that the fork has one of its own
+        assert saved == [*begun, *(step for step in range(3, STEPS + 1, 3) if step > at)]
+        assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*")), (
+            "nothing is left of how it came there"
+        )
 
 
 def test_a_fork_between_two_checkpoints_with_another_beta(site: Site) -> None:
@@ -72,9 +63,10 @@ def test_a_fork_between_two_checkpoints_with_another_beta(site: Site) -> None:
     fork = site.client.fork_run(parent.id, 8, changes)
     ended = end_of(site, fork.id)
     assert (ended.status, ended.error) == ("finished", None)
-    losses = {one: site.client.metrics(one, names=("loss",)).series["loss"].value for one in (parent.id, fork.id)}
-    assert losses[fork.id][:9] == losses[parent.id][:9], "at its first step policy and reference are the same"
-    assert losses[fork.id][9] != losses[parent.id][9]
+    kl = {one: site.client.metrics(one, names=("kl",)).series["kl"].value for one in (parent.id, fork.id)}
+    assert kl[fork.id][:8] == kl[parent.id][:8]
+    assert kl[fork.id][8] == 0.0, "at its first step policy and reference are the same"
+    assert all(kl[fork.id][step] != 0.0 for step in range(9, STEPS))
 
 
 def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Site) -> None:
