@@ -69,7 +69,9 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
     with pytest.raises(ApiError, match="would be done again from checkpoint 0 now"):
         site.client.create_run(other.model_dump(mode="json"))
     [waits] = [one.text for one in site.client.preflight(other.model_dump(mode="json")).messages if one.waits]
-    assert waits.startswith("no connected worker computes as the run did (CPU, 99 threads; ")
+    assert waits.startswith(
+        "steps are done again exactly, and no connected worker computes as the run did (CPU, 99 threads; "
+    )
 
 
 def test_a_step_of_a_fork_is_explained_from_the_checkpoint_of_the_run_from_which_it_was_forked(site: Site) -> None:
