@@ -159,12 +159,11 @@ class StepUpdate:
         for parameter, total in zip(self._parameters, summed, strict=True):
             parameter.grad = None if total is None else total.div_(len(self._passes))
         length = norm_of(summed)
-        known = length > 0 and self.norm > 0
         return Effect(
             norm=length,
-            cosine=-self.along() / (length * self.norm) if known else None,
-            size=math.sqrt(size) / self.norm if known else 0.0,
-            share=shared / self.norm**2 if known else 0.0,
+            cosine=-self.along() / (length * self.norm) if length > 0 and self.norm else None,
+            size=math.sqrt(size) / self.norm if self.norm else 0.0,
+            share=shared / self.norm**2 if self.norm else 0.0,
         )
 
     def shares(self, losses: Callable[[], Tensor]) -> list[float]:
