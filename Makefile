@@ -70,8 +70,9 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 test-ray: $(RAY)/.ready ## Runs on a real Ray cluster of two nodes on this machine (under ten minutes; installs 240 MB into .ray, or RAY=folder)
 	$(RAY)/bin/python -m pytest tests/real_ray -m ray -s --durations 10
 
-test-trainers: $(TRAINERS)/.ready ## The hooks for verl and SkyRL, called with batches of their own classes (minutes; installs 400 MB into .trainers, or TRAINERS=folder)
-	$(TRAINERS)/bin/python -m pytest tests/real_trainers -m trainers -s --durations 5
+test-trainers: $(TRAINERS)/unsloth/.ready ## The hooks for verl and SkyRL, called with batches of their own classes, and for Unsloth, whose class trains (minutes; installs 720 MB into .trainers, or TRAINERS=folder)
+	$(TRAINERS)/bin/python -m pytest tests/real_trainers/test_hooks.py -m trainers -s --durations 5
+	$(TRAINERS)/unsloth/bin/python -m pytest tests/real_trainers/test_unsloth.py -m trainers -s --durations 5
 
 test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; a quarter of an hour)
 	$(BIN)/python -m pytest -m slurm -s --durations 10
@@ -152,8 +153,19 @@ THEIR_IMPORTS := ray hydra-core==1.3.2 omegaconf==2.3.0 'pyvers<0.3' cloudpickle
 $(TRAINERS)/.ready: $(VENV)/.test
 	$(BIN)/python -m venv --clear $(TRAINERS)
 	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(TRAINERS)/bin/python $(PURELIB))/beside.pth
-	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt $(THEIR_IMPORTS)
+	grep -v ^antlr4 constraints.txt > $(TRAINERS)/constraints.txt # omegaconf needs an older one than we do
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint $(TRAINERS)/constraints.txt $(THEIR_IMPORTS)
 	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(BATCHES)
+	@touch $@
+
+# Its class is written from that TRL's; without its kernels, which need a GPU. It replaces parts of torch and transformers: no test of another trainer runs beside it.
+UNSLOTH := unsloth==2026.10.9 unsloth_zoo==2026.10.9
+ITS_IMPORTS := trl==1.15.0 transformers==5.17.0 datasets==4.8.5 huggingface-hub==1.33.0 einops==0.8.2
+$(TRAINERS)/unsloth/.ready: $(TRAINERS)/.ready
+	$(BIN)/python -m venv --clear $(TRAINERS)/unsloth
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > $$($(TRAINERS)/unsloth/bin/python $(PURELIB))/beside.pth
+	$(TRAINERS)/unsloth/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) $(ITS_IMPORTS)
+	$(TRAINERS)/unsloth/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(UNSLOTH)
 	@touch $@
 
 # An installed Chromium without windows; else Debian's; else any Chromium that is installed; else Playwright's own.

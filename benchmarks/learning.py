@@ -29,7 +29,6 @@ SILENCE = 24  # looks, five seconds apart, without a worker; a machine that stoo
 
 
 def train(client: Client, config: Json, name: str) -> Run:
-    """One run, to its end."""
     assert isinstance(config, dict)
     [run] = wait(client, [client.create_run(config, name=name)])
     if run.status != "finished":
@@ -72,7 +71,6 @@ def measure(client: Client, run: Run, names: Sequence[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse, train, print."""
     parser = command_line(__doc__)
     parser.add_argument("recipe", choices=[card.id for card in RECIPES if card.config["kind"] == "grpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -213,7 +213,6 @@ def _shown(title: str) -> str:
 
 
 def main() -> None:
-    """Parse, train what is not kept, print."""
     began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "paid-for.json", page=PAGE)
     parser.add_argument("--hacks", nargs="*", choices=HACKS, default=list(HACKS))
     parser.add_argument("--healthy", type=int, default=len(HEALTHY), help=f"how many, {len(HEALTHY)} by default")

@@ -32,6 +32,7 @@ class Rows:
     mask: NDArray[np.bool_]  # of each token, whether the loss counts it
     lengths: NDArray[np.int64]
     answers: list[str | None]
+    padded: NDArray[np.int64]  # of each row, how many of its prompt's tokens are padding
     values: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # by our names
 
     @classmethod
@@ -43,15 +44,25 @@ class Rows:
         lengths = (there * np.arange(1, ids.shape[1] + 1)).max(1, initial=0)
         if "tool_mask" in output:
             mask = mask & output["tool_mask"].bool().cpu().numpy()
-        known = {ours: output[theirs] for theirs, ours in PER_TOKEN.items() if output.get(theirs) is not None}
-        values = {name: _array(each) for name, each in known.items()}
-        return cls(ids, mask, lengths, [_answer(row) for row in inputs], values)
+        padded = (output["prompt_ids"] == padding).sum(1).cpu().numpy()
+        rows = cls(ids, mask, lengths, [_answer(row) for row in inputs], padded)
+        for theirs, ours in PER_TOKEN.items():
+            if output.get(theirs) is not None:
+                rows.put(ours, np.arange(len(ids)), output[theirs])
+        return rows
 
-    def put(self, name: str, rows: Any, values: Any) -> None:
-        """Values of some rows, as wide as all of them: both torch's tensors."""
+    def put(self, name: str, rows: NDArray[np.int64], values: Any) -> None:
+        """Values of some rows, a torch tensor.
+
+        It is as wide as the completions, or wider: Unsloth moves the padding before a prompt behind the completion, and measures all
+        columns in which a completion may then lie. That after the longest prompt has the last ones; another begins as many before as its prompt is shorter.
+        """
         if name not in self.values:
             self.values[name] = np.full(self.ids.shape, np.nan, np.float32)
-        self.values[name][rows.cpu().numpy()] = _array(values)
+        array, width = _array(values), self.ids.shape[1]
+        if more := array.shape[1] - width:
+            array = np.take_along_axis(array, more - self.padded[rows, None] + np.arange(width), axis=1)
+        self.values[name][rows] = array
 
     def tokens(self, texts: TokenTexts, advantages: Sequence[float]) -> list[Tokens]:
         """Those of each row, with what follows from their values: ratio and KL (k3) in TRL's own terms."""

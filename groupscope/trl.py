@@ -1,7 +1,8 @@
-"""TRL's GRPOTrainer, and Unsloth's, which is a patched copy of it: three of its methods are wrapped, and a callback follows its steps.
+"""TRL's GRPOTrainer, and Unsloth's, which is a patched copy of it: some of its methods are wrapped, and a callback follows its steps.
 
 `_generate_and_score_completions` is where a batch of groups is made; `compute_loss` passes its rows, shuffled and in parts, through the
-model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn.
+model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn. Unsloth's copy measures
+log-probs within a function of its module, and hands them to another one.
 
 Of several processes the first one reports. What only the others know comes to it in one collective at the end of each step, in which every
 process takes part whatever went wrong in it before: one that stayed away would let the others wait for ever.
@@ -10,12 +11,14 @@ process takes part whatever went wrong in it before: one that stayed away would 
 import logging
 import os
 import pickle
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import count
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,7 @@ log = logging.getLogger("groupscope")
 
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
+LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
 
@@ -67,6 +71,7 @@ class Watcher(TrainerCallback):
         self._whole = True  # nothing of this step's groups was lost
         self._batches: list[tuple[Batch, Rows]] = []  # of this step, in which a model may sample several times
         self._rows: Tensor | None = None  # those that the model is passed now
+        self._unsloth = _unsloth(trainer)
         self._aside: Aside | None = None  # while a training is recorded
         self._safely = Guard()
         self._exchange = Exchange(trainer)
@@ -97,17 +102,26 @@ class Watcher(TrainerCallback):
     def compute_loss(self, original: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Some of its rows go through the model."""
         self._rows = inputs.get(ROW) if model.training else None
+        loss = getattr(self._unsloth, LOSS, None)
+        if loss is not None:
+            setattr(self._unsloth, LOSS, Loss(loss, self.measured))
         try:
             return original(model, inputs, *args, **kwargs)
         finally:
             self._rows = None
+            if loss is not None:
+                setattr(self._unsloth, LOSS, loss)
 
     def measure(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Their log-probs and entropies are known."""
         found = original(*args, **kwargs)
+        self.measured(dict(zip(("logprob", "entropy"), found, strict=False)))
+        return found
+
+    def measured(self, found: Mapping[str, Tensor | None]) -> None:
+        """Values of the rows that the model is passed now, by our names."""
         if self._rows is not None:
             self._safely(self._measured, self._rows, found)
-        return found
 
     # ---- the trainer's steps
 
@@ -119,10 +133,11 @@ class Watcher(TrainerCallback):
 
     def _begin(self, state: Any) -> None:
         self._began = time.monotonic()
-        options = {"name": _name(self._trainer)} | self.options
+        program = "Unsloth" if self._unsloth else "TRL"
+        options = {"name": f"{program} on {_model(self._trainer)}"} | self.options
         about = {
-            "trainer": "TRL",
-            "version": version("trl"),
+            "trainer": program,
+            "version": version(program.lower()),
             "config": _theirs(self._trainer),
             "known": _known(self._trainer, state.max_steps),
             "from_step": state.global_step,
@@ -184,11 +199,23 @@ class Watcher(TrainerCallback):
         self._batches.append((_batch(self._trainer, len(rows.answers)), rows))
         output[ROW] = torch.arange(len(rows.answers), device=output["completion_ids"].device)
 
-    def _measured(self, rows: Tensor, found: Sequence[Tensor | None]) -> None:
+    def _measured(self, rows: Tensor, found: Mapping[str, Tensor | None]) -> None:
         if self._batches:  # else an earlier step has sampled these rows, and was reported
-            for name, values in zip(("logprob", "entropy"), found, strict=False):
+            for name, values in found.items():
                 if values is not None:
-                    self._batches[-1][1].put(name, rows, values)
+                    self._batches[-1][1].put(name, rows.cpu().numpy(), values)
+
+
+class Loss:
+    """In the place of Unsloth's function from log-probs to the loss: they are noted, and it is called as ever."""
+
+    def __init__(self, original: Any, note: Callable[[Mapping[str, Tensor | None]], None]) -> None:
+        self._original, self._note = original, note
+
+    def apply(self, logps: Tensor, old_logps: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+        """As torch calls a function of its own kind. Both have the shape (rows, tokens); the old ones may be the sampler's."""
+        self._note({"logprob": logps, "old_logprob": old_logps})
+        return self._original.apply(logps, old_logps, *args, **kwargs)
 
 
 class Exchange:
@@ -282,9 +309,14 @@ def _turns(said: Any) -> list[Turn]:
     return [replace(turn, failed=turn.role == "tool" and turn.text.startswith(FAILED)) for turn in turns]
 
 
-def _name(trainer: Any) -> str:
-    model = str(getattr(trainer.model.config, "_name_or_path", "") or "a model").rstrip("/").rsplit("/", 1)[-1]
-    return f"TRL on {model}"
+def _unsloth(trainer: Any) -> ModuleType | None:
+    """The module that Unsloth wrote the trainer's class into, if it did."""
+    written = [one.__module__ for one in type(trainer).__mro__ if one.__name__ == "UnslothGRPOTrainer"]
+    return sys.modules.get(written[0]) if written else None
+
+
+def _model(trainer: Any) -> str:
+    return str(getattr(trainer.model.config, "_name_or_path", "") or "a model").rstrip("/").rsplit("/", 1)[-1]
 
 
 def _weights(trainer: Any) -> list[float]:

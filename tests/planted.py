@@ -8,23 +8,7 @@ from serving import Backend
 
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 
-WORDS = (
-    "we",
-    "add",
-    "both",
-    "numbers",
-    "carry",
-    "one",
-    "then",
-    "write",
-    "down",
-    "what",
-    "remains",
-    "of",
-    "it",
-    "and",
-    "look",
-)
+WORDS = "we add both numbers carry one then write down what remains of it and look".split()
 Reward = Callable[[str, int], float | None]
 
 

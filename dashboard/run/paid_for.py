@@ -123,9 +123,7 @@ def _interval(one: PropertyEffect) -> str:
 
 def read_in_words(found: PaidFor) -> str:
     """What was read, and what was not."""
-    parts = [
-        f"Read: {counted(found.completions, 'completion')} in {counted(found.groups, 'group')}",
-    ]
+    parts = [f"Read: {counted(found.completions, 'completion')} in {counted(found.groups, 'group')}"]
     if found.groups < found.all_groups:
         parts[0] += f" of {count(found.all_groups)}, spread evenly over the steps"
     parts.append(f"the reward differs in {count(found.differing)} of them, and the others say nothing")

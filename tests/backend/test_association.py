@@ -106,9 +106,7 @@ def test_completions_that_are_copies_would_be_found_if_each_counted() -> None:
 
 
 @pytest.mark.parametrize("draw", [binary, heavy])
-def test_all_intervals_together_hold_the_true_effects_in_95_percent(
-    draw: Callable[[Random, int, int], Floats],
-) -> None:
+def test_all_intervals_together_hold_the_true_effects_in_95_percent(draw: Callable[[Random, int, int], Floats]) -> None:
     random = np.random.default_rng(9)
     slopes_K = np.where(np.arange(12) == 1, 0.7, 0.0)
     missed = 0
