@@ -73,6 +73,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
 
 def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
     """The facts of a run that is to go on from a step of another. Raises NotFound."""
+    facts = replace(facts, begins_at=step)
     try:
         begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, None)
     except Invalid as invalid:

@@ -49,6 +49,9 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
     if isinstance(config, SampleConfig):
         completions = config.prompt_count * config.group_size
         return answer.model_copy(update={"completions_per_step": completions, "total_completions": completions})
+    if isinstance(config, GrpoConfig) and facts.begins_at:
+        left = max(0, config.budget.steps - facts.begins_at)
+        config = config.model_copy(update={"budget": config.budget.model_copy(update={"steps": left})})
     time = time_estimate(config, facts)
     answer = answer.model_copy(update={"time_unknown" if isinstance(time, str) else "time": time})
     if isinstance(config, GrpoConfig):

@@ -58,10 +58,11 @@ def show_verdict(draft: Draft, preflight: Preflight) -> None:
     if preflight.completions_per_step is not None:
         paths = ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
         prompts, group, steps = (show_number(draft.get(path)) for path in paths)
+        own = f", of which {count(draft.fork_at)} are the trunk's" if draft.fork_at else ""
         noun = "prompt" if prompts == "1" else "prompts"
         st.markdown(
             f"{prompts} {noun} × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
-            f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
+            f"{steps} steps{own} · **{count(preflight.total_completions)}** completions in all"
         )
     _show_messages(draft, preflight, ("error", "warning"))
 

@@ -225,7 +225,10 @@ def test_preflight_of_a_fork_says_what_cannot_change_and_for_which_worker_it_wai
     changed = overridden(parent.config, {"model.lora": {"rank": 8, "alpha": 16}})
     found = backend.client.preflight(changed, parent_id=parent.id, fork_at=AT)
     assert [one.field for one in found.messages if one.level == "error"] == ["model.lora"]
-    assert backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT).ok
+    right = backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT)
+    assert right.ok
+    assert right.completions_per_step is not None
+    assert right.total_completions == (STEPS - AT) * right.completions_per_step, "its own, without the trunk's"
     other = Actor(backend.client, "other")
     other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
     backend.clock.now += 3600  # the parent's worker is gone
