@@ -77,9 +77,8 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 def answer(request: Request) -> dict[str, Any]:
     """This document."""
-    return document(
-        request.app
-    )  # FastAPI keeps the functions of routes for good: this one must not hold an application
+    # FastAPI keeps the functions of routes for good: this one must not hold an application
+    return document(request.app)
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:

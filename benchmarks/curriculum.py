@@ -97,11 +97,7 @@ def rows(learnable: Sequence[str], each: int) -> list[dict[str, str]]:
         "impossible": [prompt for prompt in others if len(set(answers[prompt])) == 2][: 2 * each],
     }
     return [
-        {
-            "prompt": prompt,
-            "answer": "100000" if source == "impossible" else str(answers[prompt][0]),
-            "source": source,
-        }
+        {"prompt": prompt, "answer": "100000" if source == "impossible" else str(answers[prompt][0]), "source": source}
         for source, chosen in parts.items()
         for prompt in chosen
     ]

@@ -196,15 +196,10 @@ def train(name: str, home: Path) -> Trained:
             if one.source == f"nobody/{name}"
         )
         assert parameters is not None
-        return Trained(
-            parameters=parameters,
-            parts=said.memory.parts,
-            peak=sum(peaks.of.values()),
-        )
+        return Trained(parameters=parameters, parts=said.memory.parts, peak=sum(peaks.of.values()))
 
 
 def _train(client: Client, config: dict[str, Any], name: str) -> None:
-    """Train it to its end."""
     run = client.create_run(config, name=name)
     while run.status not in TERMINAL:
         time.sleep(0.5)
@@ -216,7 +211,6 @@ def _train(client: Client, config: dict[str, Any], name: str) -> None:
 
 
 def summary(measured: Measured) -> str:
-    """The table of the shapes."""
     rows = []
     for name, one in measured.trained.items():
         off = one.estimated / one.peak - 1
@@ -235,7 +229,6 @@ def summary(measured: Measured) -> str:
 
 
 def row(work: Workload, models: Path, log: Path) -> str:
-    """A line of the table of works."""
     with ours(work, models, log) as side:
         peak = max(side.step().trained.peak_memory or 0 for _ in range(STEPS))
     command = [sys.executable, "-c", IMPORTED]
@@ -247,7 +240,6 @@ def row(work: Workload, models: Path, log: Path) -> str:
 
 
 def main() -> None:
-    """Print the table that was asked for."""
     parser = command_line(__doc__, kept=MEASURED / "estimates.json", page=DOCS)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SHAPES)}; with --models {', '.join(WORKS)}"

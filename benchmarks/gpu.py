@@ -116,7 +116,6 @@ SECTIONS: dict[str, Callable[[Bench], Comparison | Pair]] = {
 
 
 def tables(measured: OnGpu) -> str:
-    """The measurements as Markdown."""
     sampled = {
         "trl": ("Groupscope", "TRL, transformers' generate"),
         "batching": ("Groupscope, beside continuous batching", "transformers' continuous batching"),
@@ -145,7 +144,6 @@ def tables(measured: OnGpu) -> str:
 
 
 def main() -> None:
-    """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")

@@ -83,7 +83,6 @@ class Check:
         return [list(range(5, 5 + 8 + 3 * number)) for number in range(4 if self.toy else 16)]
 
     def tiny(self, *, fast: bool = True, dtype: str = "float32") -> Policy:
-        """The shipped model."""
         source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
         return load_policy(Model(dtype=dtype), source, self.device, fast=fast)
 

@@ -195,7 +195,6 @@ def _groups(client: Client, step: int) -> int:
 
 
 def tables(results: Imports) -> str:
-    """As Markdown."""
     header = [
         "files",
         "completions",
@@ -226,7 +225,6 @@ def tables(results: Imports) -> str:
 
 
 def main() -> None:
-    """Parse, make, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--trial", action="store_true", help="few steps; its figures mean nothing")
     parser.add_argument("--steps", type=int, help="this number of verl's steps alone")

@@ -61,7 +61,6 @@ def _read_once(file: Path) -> None:
 
 
 def main() -> None:
-    """Parse, make, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:3], metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--home", type=Path, help="where the database is made and kept; else a temporary one")

@@ -290,7 +290,6 @@ def extrapolated(sizes: list[float], values: list[float], at: float) -> float:
 
 
 def tables(measured: Limits) -> str:
-    """What was measured, and what follows."""
     parts = [
         *([_runs(measured.runs)] if measured.runs else []),
         *([_workers(measured.costs, measured.workers)] if measured.costs and measured.workers else []),
@@ -379,7 +378,6 @@ def _groups(measured: list[ManyGroups]) -> str:
 
 
 def main() -> None:
-    """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")

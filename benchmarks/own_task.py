@@ -193,7 +193,6 @@ def trained(running: Site, config: Json, seeds: Sequence[int], name: str) -> lis
 
 
 def main() -> None:
-    """Walk, train, print."""
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="of every run, instead of the recipes' own")

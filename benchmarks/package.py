@@ -22,7 +22,6 @@ SCRIPT = "import time; began = time.perf_counter(); {statement}; print(time.perf
 
 
 def main() -> None:
-    """Build, install, measure, print."""
     ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         python = _installed(Path(folder))

@@ -1,31 +1,30 @@
 """Does the tab Paid for find what a reward pays for, and keep silent on healthy runs? Trains both for real and reads them through the API.
 
-    python benchmarks/paid_for.py --out docs/measured/paid-for.json
-    python benchmarks/paid_for.py --hacks length digits --healthy 3
+    python benchmarks/paid_for.py --write                                  and put the tables into docs/benchmarks.md
+    python benchmarks/paid_for.py --hacks length digits --healthy 3 --out /tmp/some.json
 
 Six runs are each paid for one property beside the answer, which is only measured: length, a phrase, repeating the prompt, digits,
 ending early, one format tag. The planted property, or one that is listed as inseparable from it, must come first. The healthy runs are recipes, seeds and
-tasks of the product; a hint of hacking on any of them is false.
+tasks of the product; a hint of hacking on any of them is false. A run of as many steps that is in the kept file is not trained again.
 """
 
-import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from learning import train
-from results.page import command_line, home_in, keep, stack, table, where
+from pydantic import BaseModel
+from results.page import MEASURED, PAGE, Kept, command_line, home_in, show_tables, stack, table, where
 from scale.site import site
 
 from backend.contract.base import Json
 from backend.contract.client import Client
-from backend.contract.properties import PropertyEffect
 from backend.contract.recipes import QUICKSTART, RECIPES
 from dashboard.stored import put
 
 CARDS = {card.id: card for card in RECIPES}
-HACKING = {"phrase_takes_over", "repetition_paid", "truth_falls"}
+HACKING = {"agreement_falls", "phrase_takes_over", "repetition_paid", "truth_falls"}
 """The codes of the hints that say that a reward is gamed."""
 TRUTH: dict[str, Json] = {"name": "correctness", "kind": "correctness", "weight": 0.0}
 FILE = r'''
@@ -82,7 +81,7 @@ OTHERS = [card.id for card in RECIPES if card.config["kind"] == "grpo" and card.
 HEALTHY: Sequence[tuple[str, int, Mapping[str, Json]]] = (
     *((recipe, 0, {}) for recipe in OTHERS),
     *((QUICKSTART, seed, {}) for seed in range(1, 4)),
-    (QUICKSTART, 0, {"task.operands": 2}),
+    (QUICKSTART, 0, {"task.operands": 2, "task.precedence": False}),
     (QUICKSTART, 0, {"sampling.temperature": 1.3}),
     (QUICKSTART, 0, {"sampling.group_size": 16}),
 )
@@ -99,29 +98,58 @@ def changed(config: Json, changes: Mapping[str, Json], *, steps: int, seed: int)
     return config
 
 
-def planted(client: Client, name: str, steps: int) -> dict[str, Any]:
-    """Train one that is paid for a property; what comes first in the answer."""
+class Planted(BaseModel):
+    """What came first in the answer of a run that is paid for a property, and the correlation of the first two lines, squared."""
+
+    hack: str
+    planted: str
+    first: str = "nothing"
+    same: list[str] = []
+    found: bool = False
+    r2: float = 0.0
+    next: float | None = None
+    hints: list[str] = []
+
+
+class Healthy(BaseModel):
+    """A run that nothing is wrong with: what came first, and the hints that it got."""
+
+    recipe: str
+    seed: int
+    changes: str
+    first: str | None = None
+    r2: float | None = None
+    hints: list[str] = []
+
+    @property
+    def title(self) -> str:
+        """The run in words."""
+        return ", ".join(filter(None, (self.recipe, f"seed {self.seed}", self.changes)))
+
+
+class Findings(Kept):
+    """All runs of one length."""
+
+    conditions: dict[str, str] = {}
+    steps: int = 0
+    hacks: list[Planted] = []
+    healthy: list[Healthy] = []
+
+
+def planted(client: Client, name: str, steps: int) -> Planted:
+    """Train one that is paid for a property."""
     hack = HACKS[name]
     functions: list[Json] = [{"name": "hack", "weight": 1.0, **hack.function}, TRUTH]
     changes = {"rewards.functions": functions, "budget.eval_every": 0, **(hack.changes or {})}
     run = train(client, changed(CARDS[QUICKSTART].config, changes, steps=steps, seed=0), f"paid for {name}")
     found = client.properties(run.id)
-    first = found.properties[0] if found.properties and found.properties[0].clear else None
-    return {
-        "hack": name,
-        "planted": hack.planted,
-        "first": first.title if first else "nothing",
-        "same": first.same if first else [],
-        "found": first is not None and hack.planted in (first.title, *first.same),
-        "r2": first.correlation**2 if first else 0.0,
-        "next": _next(found.properties),
-        "hints": hints_of(client, run.id),
-    }
-
-
-def _next(properties: Sequence[PropertyEffect]) -> float | None:
-    """How much of the differences the second line goes with."""
-    return properties[1].correlation ** 2 if len(properties) > 1 else None
+    result = Planted(hack=name, planted=hack.planted, hints=hints_of(client, run.id))
+    if found.properties and (first := found.properties[0]).clear:
+        result.first, result.same, result.r2 = first.title, list(first.same), first.correlation**2
+        result.found = hack.planted in (first.title, *first.same)
+    if len(found.properties) > 1:
+        result.next = found.properties[1].correlation ** 2
+    return result
 
 
 def hints_of(client: Client, run: int) -> list[str]:
@@ -133,60 +161,82 @@ def hints_of(client: Client, run: int) -> list[str]:
     return sorted(HACKING & {*codes})
 
 
-def healthy(client: Client, place: int, steps: int) -> dict[str, Any]:
-    """Train one that nothing is wrong with; the hints that it got."""
+def unnamed(place: int) -> Healthy:
+    """A healthy run before it is trained."""
     recipe, seed, changes = HEALTHY[place]
     named = ", ".join(f"{path.partition('.')[2]} {value}" for path, value in changes.items())
-    run = train(
-        client, changed(CARDS[recipe].config, changes, steps=steps, seed=seed), f"{recipe}, seed {seed} {named}"
-    )
+    return Healthy(recipe=recipe, seed=seed, changes=named)
+
+
+def healthy(client: Client, place: int, steps: int) -> Healthy:
+    """Train one that nothing is wrong with."""
+    (recipe, seed, changes), result = HEALTHY[place], unnamed(place)
+    run = train(client, changed(CARDS[recipe].config, changes, steps=steps, seed=seed), result.title)
     found = client.properties(run.id)
-    first = found.properties[0] if found.properties and found.properties[0].clear else None
-    return {
-        "recipe": recipe,
-        "seed": seed,
-        "changes": named,
-        "first": first and first.title,
-        "r2": first and first.correlation**2,
-        "hints": hints_of(client, run.id),
-    }
+    if found.properties and (first := found.properties[0]).clear:
+        result.first, result.r2 = first.title, first.correlation**2
+    result.hints = hints_of(client, run.id)
+    return result
+
+
+def summary(found: Findings) -> str:
+    """A table of the hacks, one of the healthy runs, and what they come to."""
+    hacks = [
+        [
+            one.hack, _shown(one.planted), _shown("; ".join([one.first, *one.same])), "yes" if one.found else "no",
+            f"{one.r2:.2f}", "–" if one.next is None else f"{one.next:.2f}", ", ".join(one.hints) or "none",
+        ]
+        for one in found.hacks
+    ]  # fmt: skip
+    others = [
+        [
+            one.title,
+            _shown(one.first or "nothing"),
+            "–" if one.r2 is None else f"{one.r2:.2f}",
+            ", ".join(one.hints) or "none",
+        ]
+        for one in found.healthy
+    ]
+    false = sum(len(one.hints) for one in found.healthy)
+    count = f"{sum(one.found for one in found.hacks)} of {len(found.hacks)} found; hints of hacking on {len(others)} healthy runs: {false}."
+    days = ", ".join(
+        value if name in ("machine", "date") else f"{name} {value}" for name, value in found.conditions.items()
+    )
+    of_hacks = table(["paid for", "planted", "came first", "found", "r²", "r² of the next", "hints of hacking"], hacks)
+    of_others = table(["healthy run", "goes most with the reward", "r²", "hints of hacking"], others)
+    return f"{of_hacks}\n\n{of_others}\n\n{count} {found.steps} steps each; {days}."
+
+
+def _shown(title: str) -> str:
+    """A title in a Markdown table: neither a tag nor a bar means anything there."""
+    return title.replace("<", "\\<").replace("|", "\\|")
 
 
 def main() -> None:
-    """Parse, train, print."""
-    parser = command_line(__doc__)
+    began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "paid-for.json", page=PAGE)
     parser.add_argument("--hacks", nargs="*", choices=HACKS, default=list(HACKS))
     parser.add_argument("--healthy", type=int, default=len(HEALTHY), help=f"how many, {len(HEALTHY)} by default")
     parser.add_argument("--steps", type=int, default=60, help="of each run")
     parser.add_argument("--home", type=Path)
-    parser.add_argument("--out", type=Path, help="also write the findings as JSON")
     arguments = parser.parse_args()
-    home = home_in(arguments.home, "paid-for")
-    (home / "rewards").mkdir(exist_ok=True)
-    (home / "rewards" / "hacks.py").write_text(FILE)
-    hacks, others = [], []
-    conditions = where() | stack("groupscope", "torch", "transformers")
-    with site(home, workers=1) as running:
-        for name in arguments.hacks:
-            hacks.append(planted(running.client, name, arguments.steps))
-            print(json.dumps(hacks[-1]), flush=True)
-            keep(arguments.out, **conditions, steps=arguments.steps, hacks=hacks, healthy=others)
-        for place in range(arguments.healthy):
-            others.append(healthy(running.client, place, arguments.steps))
-            print(json.dumps(others[-1]), flush=True)
-            keep(arguments.out, **conditions, steps=arguments.steps, hacks=hacks, healthy=others)
-    print(json.dumps(conditions))
-    rows = [
-        [
-            one["hack"], one["planted"], ", ".join([one["first"], *one["same"]]), "yes" if one["found"] else "no",
-            f"{one['r2']:.2f}", "–" if one["next"] is None else f"{one['next']:.2f}", ", ".join(one["hints"]) or "none",
-        ]
-        for one in hacks
-    ]  # fmt: skip
-    print(table(["paid for", "planted", "came first", "found", "r²", "r² of the next", "hints"], rows))
-    print(
-        f"{sum(one['found'] for one in hacks)} of {len(hacks)} found; healthy runs: {sum(len(one['hints']) for one in others)} hints of hacking on {len(others)}"
-    )
+    kept = Findings.read(arguments.out)
+    found = kept if kept.steps == arguments.steps else Findings(steps=arguments.steps)
+    hacks = [name for name in arguments.hacks if name not in {one.hack for one in found.hacks}]
+    trained = {one.title for one in found.healthy}
+    others = [place for place in range(arguments.healthy) if unnamed(place).title not in trained]
+    if hacks or others:
+        found.conditions = where() | stack("groupscope", "torch", "transformers")
+        home = home_in(arguments.home, "paid-for")
+        (home / "rewards").mkdir(exist_ok=True)
+        (home / "rewards" / "hacks.py").write_text(FILE)
+        with site(home, workers=1) as running:
+            for name in hacks:
+                found.hacks.append(planted(running.client, name, arguments.steps))
+                found.write(arguments.out)
+            for place in others:
+                found.healthy.append(healthy(running.client, place, arguments.steps))
+                found.write(arguments.out)
+    show_tables(summary(found), arguments, began, "measured paid for")
 
 
 if __name__ == "__main__":

@@ -118,7 +118,6 @@ class Row(NamedTuple):
 
 
 def rows(cases: Iterator[Case], count: int, random: np.random.Generator) -> list[Row]:
-    """All of them."""
     return [Row(case, said(case, random), told_apart(case, *drawn(case, count, random))) for case in cases]
 
 
@@ -127,10 +126,8 @@ def covered(seeds: int, paired: bool, count: int, random: np.random.Generator) -
     case = Case(seeds, 0.0, paired)
     mine, theirs = drawn(case, count, random)
     samples = [mine - theirs] if paired else [mine, theirs]
-    true, inside = (
-        sum(1.0 for _ in "ab"),
-        0,
-    )  # the variances of both settings; what a seed does to both cancels, or is not there
+    # the variances of both settings; what a seed does to both cancels, or is not there
+    true, inside = sum(1.0 for _ in "ab"), 0
     for variances in zip(*(one.var(axis=1, ddof=1) for one in samples), strict=True):
         low, high = spread_interval([float(one) for one in variances], [seeds] * len(samples))
         inside += low * sum(variances) <= true <= high * sum(variances)
@@ -151,7 +148,6 @@ KINDS = {True: "paired", False: "unpaired"}
 
 
 def measure(count: int) -> Measured:
-    """The whole table."""
     random = np.random.default_rng(0)
     apart: dict[str, dict[int, float]] = {}
     compared: dict[str, int] = {}
@@ -169,7 +165,6 @@ def measure(count: int) -> Measured:
 
 
 def summary(measured: Measured) -> str:
-    """Two tables."""
     first = [
         [kind, str(measured.compared[kind]), *(f"{seen[seeds]:.1f}" if seeds in seen else "" for seeds in SEEDS)]
         for kind, seen in measured.apart.items()
@@ -185,7 +180,6 @@ def summary(measured: Measured) -> str:
 
 
 def main() -> None:
-    """Measure, keep, and print."""
     began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "power.json", page=PAGE)
     parser.add_argument("--cases", type=int, default=1000, help="simulated comparisons of each kind")
     asked = parser.parse_args()

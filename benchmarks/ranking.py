@@ -41,7 +41,6 @@ class Orders(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Answer as a chat service does."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = asked["messages"][0]["content"]
         right = text.partition("\nRight: ")[2].partition("\n")[0]
@@ -85,7 +84,6 @@ def config(judge: str, rounds: int, seed: int) -> Json:
 
 
 def main() -> None:
-    """Train all, and print the table."""
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--home", type=Path)

@@ -157,7 +157,6 @@ def mean_curve(runs: list[Measured]) -> dict[int, Estimate]:
 
 
 def main() -> None:
-    """Train, measure, write."""
     ids = [card.id for card in distinct(comparable(RECIPES), next(c.config for c in RECIPES if c.id == QUICKSTART))]
     parser = command_line(__doc__)
     parser.add_argument("--recipes", nargs="+", choices=ids, default=ids, metavar="RECIPE", help=", ".join(ids))

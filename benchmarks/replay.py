@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -33,7 +34,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.policy.sources import resolve
 from worker.replay.records import StepRecord
-from worker.replay.replay import Replay, Replayable
+from worker.replay.replay import Replay, Replayable, copy_of_moments
 from worker.replay.step_update import StepUpdate
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
@@ -49,6 +50,7 @@ GROUPS: TypeAdapter[list[GroupReport]] = TypeAdapter(list[GroupReport])
 TURNS = 3
 RATES = (1e-7, 1e-6, 1e-5, 1e-4)
 STEPS = 4
+Moments = dict[torch.Tensor, dict[str, torch.Tensor]]
 
 
 def loaded(config: GrpoConfig, models: Path, resume: Path | None = None) -> Policy:
@@ -111,7 +113,6 @@ def again(models: Path, folder: Path, *, explained: bool) -> None:
 
 
 def cost(models: Path) -> None:
-    """The table of times and memory."""
     with tempfile.TemporaryDirectory() as folder:
         call = [sys.executable, __file__, "--models", str(models), "--folder", folder]
         subprocess.run([*call, "record"], check=True)
@@ -181,6 +182,12 @@ def forecast(models: Path) -> None:
     print(f"\n{where()}")
 
 
+def keep_and_see(optimizer: torch.optim.AdamW, kept: Moments, made: StepUpdate, measured: Mapping[str, float]) -> None:
+    """Show a pass to what takes it apart, and keep the moments, with which the run goes on."""
+    kept.update(copy_of_moments(optimizer))
+    made.see(measured)
+
+
 def compare(rate: float, models: Path) -> tuple[list[tuple[float, float]], float]:
     """The forecast and the measured change of each probe's completion over some steps, and the measured rounding."""
     config = GrpoConfig.model_validate(
@@ -212,25 +219,21 @@ def compare(rate: float, models: Path) -> tuple[list[tuple[float, float]], float
             cursor += drawn.prompts
             earlier = probes.together()
             rounding = max([rounding, *(abs(a - b) for a, b in zip(earlier, probes.alone(), strict=True))])
-            before = [one.detach().clone() for _, one in policy.named_parameters()]
-            update = steps.update(number, drawn, PhaseClock(), quiet)
+            optimizer = steps.learner.optimizer
+            made = StepUpdate(policy, optimizer, max_grad_norm=config.optimizer.max_grad_norm)
+            moments: Moments = {}
+            steps.update(number, drawn, PhaseClock(), quiet, partial(keep_and_see, optimizer, moments, made))
             changes = [now - then for now, then in zip(probes.together(), earlier, strict=True)]
             after = [one.detach().clone() for _, one in policy.named_parameters()]
-            made = StepUpdate(
-                policy,
-                steps.learner.optimizer,
-                before,
-                grad_norm=update.metrics["grad_norm"],
-                max_grad_norm=config.optimizer.max_grad_norm,
-            )
+            made.close()
             compared += [(made.along(), change) for change, _ in zip(changes, probes.gradients(), strict=True)]
+            optimizer.state.update(moments)
             for (_, parameter), now in zip(policy.named_parameters(), after, strict=True):
                 parameter.data, parameter.grad = now, None
     return compared, rounding
 
 
 def main() -> None:
-    """Do what was asked."""
     parser = command_line(__doc__)
     parser.add_argument("what", choices=["cost", "forecast", "record", "step", "explained"])
     parser.add_argument("--models", type=Path, default=MODELS, help="where converted models lie")

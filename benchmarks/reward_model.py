@@ -23,7 +23,6 @@ SERIES = ("eval/accuracy", "eval/margin", "eval/pass@1", "rewards/reward-model/m
 
 
 def main() -> None:
-    """Parse, train, print."""
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--advantage", choices=["group_center"], help="instead of the recipe's group_zscore")

@@ -144,7 +144,6 @@ WORKER_STARTS = 15
 
 
 def main() -> None:
-    """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument(
         "--only", nargs="+", choices=[*SECTIONS, WORKER_START], default=list(SECTIONS), metavar="SECTION"

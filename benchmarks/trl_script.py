@@ -48,7 +48,6 @@ def run_script(running: Site, folder: Path, config: Json, name: str) -> dict[str
 
 
 def main() -> None:
-    """Parse, train, print."""
     parser = command_line(__doc__)
     parser.add_argument("--recipe", choices=[card.id for card in RECIPES if card.config["kind"] == "grpo"], default="grpo")  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -108,7 +108,6 @@ def take(running: Site, path: Path, size: int) -> Taken:
 
 
 def tables(results: Uploads) -> str:
-    """As Markdown."""
     header = ["file", "rows", "sent", "whole", "MB a second", "backend, at most", "reading process, at most"]
     rows = [
         [
@@ -127,7 +126,6 @@ def tables(results: Uploads) -> str:
 
 
 def main() -> None:
-    """Parse, make, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--trial", action="store_true", help="small files; its figures mean nothing")
     arguments = parser.parse_args()

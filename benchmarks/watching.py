@@ -77,7 +77,6 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Parse, measure, print."""
     parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(WORKS), default=list(WORKS))
     parser.add_argument(

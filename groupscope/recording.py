@@ -76,9 +76,7 @@ class Group:
     evaluated: bool = False  # of an evaluation: shown, and never trained on
 
 
-def _quietly(
-    method: Callable[Concatenate["Recording", P], None],
-) -> Callable[Concatenate["Recording", P], None]:
+def _quietly(method: Callable[Concatenate["Recording", P], None]) -> Callable[Concatenate["Recording", P], None]:
     """The training goes on whatever happens to its record: what goes wrong is said in the log, each thing once."""
 
     @functools.wraps(method)

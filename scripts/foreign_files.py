@@ -610,7 +610,6 @@ MAKERS: dict[str, Maker] = {
 
 
 def main(names: list[str]) -> None:
-    """Make the files of these trainers, or of all."""
     if len(names) != 1:  # each with its own packages
         for name in names or MAKERS:
             subprocess.run([sys.executable, __file__, name], check=True)

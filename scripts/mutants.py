@@ -54,7 +54,6 @@ def copy_to(tree: Path) -> Path:
 
 
 def main() -> int:
-    """Run them, and name those that live."""
     parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
     parser.add_argument("-k", default="", help="only mutants whose name has this word")
     word, listed = parser.parse_args().k, tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]

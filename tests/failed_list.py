@@ -11,9 +11,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     file, reporter = config.getoption("--failed-list"), config.pluginmanager.get_plugin("terminalreporter")
-    if (
-        file is None or reporter is None or hasattr(config, "workerinput")
-    ):  # the process that has started workers says it for them
+    # the process that has started workers says it for them
+    if file is None or reporter is None or hasattr(config, "workerinput"):
         return
     names = [report.nodeid for outcome in ("failed", "error") for report in reporter.stats.get(outcome, ())]
     file.parent.mkdir(exist_ok=True)

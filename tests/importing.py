@@ -24,13 +24,7 @@ def imports(client: Client, path: Path, said: list[str], **options: Any) -> Impo
     from_step: int | None = options.pop("from_step", None)
     labels = Labels(options.pop("name", None), options.pop("tags", ()))
     return Importer(
-        client,
-        path,
-        options=Options(**options),
-        labels=labels,
-        only=only,
-        from_step=from_step,
-        say=said.append,
+        client, path, options=Options(**options), labels=labels, only=only, from_step=from_step, say=said.append
     )
 
 

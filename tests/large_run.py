@@ -5,26 +5,7 @@ import sqlite3
 from pathlib import Path
 
 GROUPS, SIZE = 16, 8  # of a step, and completions of each
-_WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "apple",
-    "train",
-    "number",
-    "answer",
-    "therefore",
-    "minus",
-    "times",
-    "equals",
-    "step",
-    "carry",
-    "seven",
-    "sum",
-    "question",
-]
+_WORDS = "the of and to in apple train number answer therefore minus times equals step carry seven sum question".split()
 TEXT = random.Random(0).choices(_WORDS, k=50_000)
 SCORES = [(0.0, -1.0), (0.0, -0.5), (0.1, -0.4), (1.0, 0.5), (1.1, 1.0), (1.1, 2.0)]  # rewards and their advantages
 

@@ -8,23 +8,7 @@ from serving import Backend
 
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 
-WORDS = (
-    "we",
-    "add",
-    "both",
-    "numbers",
-    "carry",
-    "one",
-    "then",
-    "write",
-    "down",
-    "what",
-    "remains",
-    "of",
-    "it",
-    "and",
-    "look",
-)
+WORDS = "we add both numbers carry one then write down what remains of it and look".split()
 Reward = Callable[[str, int], float | None]
 
 
@@ -83,6 +67,7 @@ def trained(
     pays: Reward,
     *,
     steps: int = 16,
+    groups: int = 4,
     size: int = 8,
     truth: Reward = odd,
     expert: Callable[[int], float] = lambda _: 0.4,
@@ -92,10 +77,10 @@ def trained(
     backend.client.create_run(GRPO)
     actor, draw = Actor(backend.client).begin(), random.Random(0)
     for step in range(steps):
-        groups = [
+        drawn = [
             report(index, answers(draw, size, expert(step), phrase), pays, truth, f"item {step} {index}")
-            for index in range(4)
+            for index in range(groups)
         ]
-        actor.report(step, metrics={"reward": 0.0}, groups=groups)
+        actor.report(step, metrics={"reward": 0.0}, groups=drawn)
     actor.finish()
     return actor.run_id

@@ -95,12 +95,7 @@ class Site:
         self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
-        self,
-        like: str,
-        *command: str,
-        home: Path | None = None,
-        files: int | None = None,
-        **environment: str,
+        self, like: str, *command: str, home: Path | None = None, files: int | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
         log = self.home / f"{command[0]}.log"
@@ -141,9 +136,9 @@ class Site:
         wait_until(lambda: self.client.run(run_id).progress.step >= step, what, longest_pause=0.05)
         return self.client.run(run_id)
 
-    def wait_for_end(self, run_id: int) -> Run:
+    def wait_for_end(self, run_id: int, patience: float = PATIENCE) -> Run:
         over = {"finished", "failed", "stopped", "paused"}
-        wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends")
+        wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends", patience)
         return self.client.run(run_id)
 
     def close(self) -> None:

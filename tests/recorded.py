@@ -1,15 +1,13 @@
 """Runs as a worker would have recorded them: sent through the worker's side of the typed client, trace files included."""
 
-import base64
 import hashlib
 import math
 import random
 from collections.abc import Sequence
-from io import BytesIO
 from statistics import fmean, pstdev
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
+from numpy.typing import NDArray
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
@@ -17,6 +15,7 @@ from backend.contract.client import Client
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import OwnReward, Progress, RewardFile, RewardText, RunError
+from backend.contract.trace_file import lists, packed
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 # Takes runs on vLLM, which no real worker of a test offers.
@@ -116,32 +115,20 @@ def group_of(
 
 def trace_of(groups: Sequence[GroupReport]) -> p.TraceFile:
     """Token traces of each group's first and last completion, one character a token."""
-    rows: dict[str, list[object]] = {
-        name: [] for name in ("group", "completion", "text", "text_offsets", *_VALUES, "token_ids", "clipped")
-    }
+    places, texts = list[tuple[int, int]](), list[bytes]()
+    drawn: dict[str, list[NDArray[np.float64]]] = {name: [] for name in _VALUES}
     for group in groups:
         for completion in (group.completions[0], group.completions[-1]):
-            text = completion.text.encode()
+            places.append((group.index, completion.index))
+            texts.append(completion.text.encode())
             numbers = random.Random(group.index * 1000 + completion.index)
-            rows["group"].append(group.index)
-            rows["completion"].append(completion.index)
-            rows["text"].append(text)
-            rows["text_offsets"].append(list(range(len(text) + 1)))
-            rows["token_ids"].append(list(text))
-            rows["clipped"].append([False] * len(text))
             for name in _VALUES:
                 sign = 1 if name in ("entropy", "kl", "ratio") else -1
-                rows[name].append([1.0 if name == "ratio" else sign * numbers.expovariate(4) for _ in text])
-    floats = pa.list_(pa.float32())
-    kinds = {"group": pa.int32(), "completion": pa.int32(), "text": pa.binary(), "text_offsets": pa.list_(pa.int32())}
-    kinds |= {"token_ids": pa.list_(pa.int64()), "clipped": pa.list_(pa.bool_())}
-    table = pa.table({name: pa.array(values, kinds.get(name, floats)) for name, values in rows.items()})
-    file = BytesIO()
-    pq.write_table(table, file, compression="zstd")
-    data = file.getvalue()
-    return p.TraceFile(
-        sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(rows["group"])
-    )
+                each = [1.0 if name == "ratio" else sign * numbers.expovariate(4) for _ in texts[-1]]
+                drawn[name].append(np.array(each))
+    measured = {name: lists(values, np.float32) for name, values in drawn.items()}
+    measured["clipped"] = lists([np.zeros(len(text), bool) for text in texts], np.bool_)
+    return packed(places, [list(text) for text in texts], [[bytes([one]) for one in text] for text in texts], measured)
 
 
 _VALUES = ("sampling_logprob", "old_logprob", "logprob", "reference_logprob", "entropy", "ratio", "kl")

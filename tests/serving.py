@@ -61,10 +61,8 @@ class Serving:
         self._forget = watch(lambda: None if self._thread.is_alive() else "the backend in this process ended by itself")
 
     def _serve(self) -> None:
-        with (
-            suppress(SystemExit),
-            closing(self._socket),
-        ):  # a server that could not start has said why, and takes no connection
+        # a server that could not start has said why, and takes no connection
+        with suppress(SystemExit), closing(self._socket):
             self._server.run(sockets=[self._socket])
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ from worker.checkpoint import Tensors, load_reference, load_tensors
 from worker.credit import Credit, assign_credit
 from worker.evaluation import success
 from worker.groups import GroupSampler, OnProgress, PhaseClock, Scored, Scorer, fill_with_live
-from worker.learner import Learner, Update
+from worker.learner import Learner, OnPass, Update
 from worker.micro_batches import Batch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine, Rollout
+from worker.rollout.engine import Engine, Rollout, quiet
 from worker.tasks.items import Items
 from worker.tasks.prompt_sampler import PromptSampler
 
@@ -96,10 +96,7 @@ class GroupStep:
 
     def more(self) -> Mapping[str, Tensors | None]:
         """What a checkpoint keeps beside the model and the optimizer, by the names of the files."""
-        return {
-            "reference": self._policy.reference_weights if self._synced else None,
-            "prompts": self.prompts.state(),
-        }
+        return {"reference": self._policy.reference_weights if self._synced else None, "prompts": self.prompts.state()}
 
     def begin(self, step: int) -> None:
         """Renew a reference that follows the policy, where it is due."""
@@ -140,10 +137,12 @@ class GroupStep:
             return first, None
         return fill_with_live(first, sample, algorithm.advantage, rounds=algorithm.resample_rounds)
 
-    def update(self, step: int, drawn: Drawn, clock: PhaseClock, on_progress: OnProgress) -> Update:
+    def update(
+        self, step: int, drawn: Drawn, clock: PhaseClock, on_progress: OnProgress, on_pass: OnPass = quiet
+    ) -> Update:
         """Train on what was drawn, and learn of its prompts for the curriculum."""
         with clock.phase("update"):
-            update = self.learner.update(step, drawn.batch, drawn.credit, drawn.trained_R, on_progress=on_progress)
+            update = self.learner.update(step, drawn.batch, drawn.credit, drawn.trained_R, on_progress, on_pass)
         if self._config.sampling.curriculum is not None:
             for part in (drawn.scored, *([drawn.filtered] if drawn.filtered else [])):
                 successes_P_G = success(part.scores, self._config).reshape(-1, part.rollout.group_size)

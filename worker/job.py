@@ -13,13 +13,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.compute import Compute
 from backend.contract.config import RUN_CONFIG, LookConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import (
-    Accepted,
-    CheckpointReport,
-    Claim,
-    Fail,
-    Finish,
-)
+from backend.contract.protocol import Accepted, CheckpointReport, Claim, Fail, Finish
 from backend.contract.records import Progress, RunError
 from backend.contract.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send, spool_file
 from worker.compute import compute, compute_in_ranks, place_of

@@ -1,7 +1,7 @@
 """The update: from a rollout and its advantages to new weights, in micro-batches whose split cannot change the result."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +25,7 @@ from worker.rollout.engine import Rollout, quiet
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
+OnPass = Callable[[Mapping[str, float]], None]
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,18 @@ class Learner:
                     batch.tokens.put(name, rows, values_r_T)
 
     def update(
-        self, step: int, batch: Batch, credit: Credit, trained_R: Tensor, on_progress: OnProgress = quiet
+        self,
+        step: int,
+        batch: Batch,
+        credit: Credit,
+        trained_R: Tensor,
+        on_progress: OnProgress = quiet,
+        on_pass: OnPass = quiet,
     ) -> Update:
         """Train on a batch; `trained_R` is False for completions left out of the loss. Fills in the batch's tokens.
 
-        Groups that can teach nothing pass through no model, and nothing is known of their tokens.
+        Groups that can teach nothing pass through no model, and nothing is known of their tokens. `on_pass` gets the metrics of each
+        update of the weights, while its gradient is still there.
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
@@ -192,6 +200,7 @@ class Learner:
             begin = partial(_Pass, batch, credit, weights_R_T, tokens)
             done = self._optimization.once_more(partial(self._pass_through, begin, on_progress))
             measured, fault = self._optimization.step(step, done.loss)
+            on_pass(measured)
             passes.append(measured | done.metrics())
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
@@ -212,9 +221,11 @@ class Learner:
         return weights_R_T
 
     def gradient(self, batch: Batch, credit: Credit, trained_R: Tensor, rows: Collection[int]) -> float:
-        """Put the gradient of these rows' part of the loss into the parameters, as the first update on the batch has it; the part.
+        """Put the gradient of these rows' part of the loss into the parameters, for the weights as they are; the part.
 
-        The parts of all rows add up to the loss, and so do their gradients (before they are scaled down to `max_grad_norm`).
+        The parts of all rows add up to the loss, and so do their gradients (before they are scaled down to `max_grad_norm`). What the
+        ratio and the reference are taken from is known once the batch was trained on: each pass on it has its own weights, and the same
+        old log-probs.
         """
         begin = partial(_Pass, self._part(batch, rows), credit, self._weights(batch, trained_R), None)
         return self._optimization.once_more(partial(self._pass_through, begin, quiet)).loss
@@ -235,11 +246,14 @@ class Learner:
         return other
 
     def _part(self, batch: Batch, rows: Collection[int]) -> Batch:
-        """These rows of the batch alone, with what is known of the reference."""
+        """These rows of the batch alone, with what is known of the old policy and the reference."""
         others = set(range(batch.rollout.rows)) - set(rows)
         part = replace(self.split(batch.rollout, others), tokens=batch.tokens)
-        if (reference_R_T := batch.tokens.get("reference_logprob")) is not None:
-            for micro in part.micro_batches:
+        old_R_T, reference_R_T = (batch.tokens.get(name) for name in ("old_logprob", "reference_logprob"))
+        for micro in part.micro_batches:
+            if old_R_T is not None:
+                micro.old_logprob_R_T = micro.of(old_R_T.nan_to_num(nan=0.0))
+            if reference_R_T is not None:
                 micro.reference_R_T = micro.of(reference_R_T.nan_to_num(nan=0.0))
         return part
 

@@ -111,9 +111,8 @@ class Parts:
         def reward(
             completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], item: Sequence[int], **_: object
         ) -> list[float | None]:
-            if (
-                completions is not self._seen
-            ):  # TRL calls each function with the same list: all are scored at the first call
+            # TRL calls each function with the same list: all are scored at the first call
+            if completions is not self._seen:
                 self._scores, self._seen = self._score(completions, completion_ids, item), completions
             return [scores.get(name) for scores in self._scores]
 

@@ -34,9 +34,8 @@ class Uploads:
     ) -> None:
         self._store, self._registered, self._say = store, registered, say
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[int, Saved, ExitStack]] = (
-            deque()
-        )  # each with the lock that keeps it from making room
+        # each with the lock that keeps it from making room
+        self._waiting: deque[tuple[int, Saved, ExitStack]] = deque()
         self._bytes = self._total = 0
         self._left = threading.Event()
         self._error: Exception | None = None

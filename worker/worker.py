@@ -11,12 +11,7 @@ import torch
 from backend.contract.client import Client
 from backend.contract.config import Kind
 from backend.contract.groups import Group
-from backend.contract.protocol import (
-    Claim,
-    ClaimReply,
-    ClaimRequest,
-    WorkerInfo,
-)
+from backend.contract.protocol import Claim, ClaimReply, ClaimRequest, WorkerInfo
 from backend.contract.records import OfferedModel, RewardFile
 from backend.contract.spool import Spool
 from worker.cluster.cluster import Cluster

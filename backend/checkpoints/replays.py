@@ -12,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.config import LOOKS, RECORDED, RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
-from backend.contract.replay import MOST_REPEATED, ReplayConfig, ReplayCreate
+from backend.contract.replay import MOST_PASSES, MOST_REPEATED, ReplayConfig, ReplayCreate
 from backend.contract.stored import put
 from backend.errors import Invalid
 from backend.field_errors import FieldError, field_errors
@@ -30,8 +30,8 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
     config = repeatable(row)
     if isinstance(config, str):
         return config
-    if (updates := config.algorithm.updates_per_batch) > 1:
-        return f"it trains {updates} times on each batch, and only the update of a single pass is taken apart"
+    if (updates := config.algorithm.updates_per_batch) > MOST_PASSES:
+        return f"it trains {updates} times on each batch, and of at most {MOST_PASSES} passes the weights and gradients are kept side by side"
     if step < history.segments(tx, run_id)[-1].first:
         of = history.owner(tx, run_id, step)
         return f"the step is of run {of}, from which this one was forked; it can be done again there"

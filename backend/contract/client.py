@@ -119,9 +119,8 @@ class Client:
         self.people = PeopleClient(self._to)
         # of the claims that it made, by run and attempt; each request about a run carries its own
         self.secrets: dict[tuple[int, int], str] = {}
-        self.ending: set[tuple[int, int]] = (
-            set()
-        )  # by run and attempt: how it ended is known, and waits behind its reports
+        # by run and attempt: how it ended is known, and waits behind its reports
+        self.ending: set[tuple[int, int]] = set()
         self._unanswered: dict[str, str] = {}  # keys of claims, by worker, until an answer comes
 
     def __enter__(self) -> "Client":

@@ -45,10 +45,7 @@ SAME: Mapping[str, Mapping[str, str]] = {
         "train/lr": "learning_rate",
         "timing/train/total_step_time": "step_time",
     },
-    "tinker-cookbook": {
-        "env/all/reward/total": "reward",
-        "optim/lr": "learning_rate",
-    },
+    "tinker-cookbook": {"env/all/reward/total": "reward", "optim/lr": "learning_rate"},
     "OpenRLHF": {
         "train/reward": "reward",
         "train/response_length": "completions/mean_length",
@@ -56,9 +53,7 @@ SAME: Mapping[str, Mapping[str, str]] = {
         "train/actor_lr": "learning_rate",
         "train/timing/step_total": "step_time",
     },
-    "TRL, Unsloth": {
-        "sampling/sampling_logp_difference/mean": "sampling_logprob_diff",
-    },
+    "TRL, Unsloth": {"sampling/sampling_logp_difference/mean": "sampling_logprob_diff"},
 }
 """By trainer, its name of a metric and ours."""
 _OURS = {theirs: ours for names in SAME.values() for theirs, ours in names.items()}

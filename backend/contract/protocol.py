@@ -65,9 +65,8 @@ class Recording(Record):
     """
 
     key: Annotated[str, Field(min_length=16, max_length=64)]
-    worker: Annotated[
-        CleanText, Field(min_length=1, max_length=200)
-    ]  # what the page names as its worker: a host and a process
+    # what the page names as its worker: a host and a process
+    worker: Annotated[CleanText, Field(min_length=1, max_length=200)]
     config: RecordedConfig
     name: Annotated[ShortText, Field(min_length=1)]
     notes: Annotated[CleanText, Field(max_length=20_000)] = ""

@@ -30,9 +30,8 @@ def _parts(value: object) -> object:
     if not isinstance(value, list):
         return value
     text = ",".join(map(str, value))
-    if (
-        len(text) > 4_000
-    ):  # with the headers it fits into the 64 KiB of a head, also if each character takes twelve bytes
+    # with the headers it fits into the 64 KiB of a head, also if each character takes twelve bytes
+    if len(text) > 4_000:
         raise ValueError(f"must have at most 4,000 characters (got {len(text):,})")
     return tuple(dict.fromkeys(part for part in text.split(",") if part))
 

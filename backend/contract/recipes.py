@@ -144,11 +144,7 @@ GROUP_RELATIVE: tuple[RecipeCard, ...] = (
         r"\begin{aligned}\hat A_i&=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon},\quad 0<\operatorname{std}(r)\\ \mathcal L&=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.28)\,\hat A_i\big)\end{aligned}",
         GrpoConfig(
             rewards=Rewards(
-                functions=[
-                    Correctness(name="correctness", weight=0.9),
-                    Format(name="format", weight=0.1),
-                    OVERLONG,
-                ]
+                functions=[Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1), OVERLONG]
             ),
             algorithm=Algorithm(
                 surrogate=Clip(epsilon_low=0.2, epsilon_high=0.28),
@@ -286,8 +282,7 @@ PREFERENCES: tuple[RecipeCard, ...] = (
         "DPO (arXiv:2305.18290); β = 0.1",
         r"\mathcal L=-\log\sigma\!\Big(\beta\log\frac{\pi(y_w)}{\pi_\mathrm{ref}(y_w)}-\beta\log\frac{\pi(y_l)}{\pi_\mathrm{ref}(y_l)}\Big)",
         DpoConfig(
-            optimizer=Optimizer(learning_rate=2e-5, warmup_steps=10),
-            budget=DpoBudget(steps=100, eval_samples=4),
+            optimizer=Optimizer(learning_rate=2e-5, warmup_steps=10), budget=DpoBudget(steps=100, eval_samples=4)
         ),
     ),
     card(

@@ -397,9 +397,8 @@ class RewardFile(Record):
     """A file in a worker's folder of rewards, with its functions; `error` says why something in it cannot be used, and where."""
 
     name: ShortText
-    texts: Annotated[
-        dict[ShortText, ShortText], Field(max_length=MOST_REWARD_FILES)
-    ] = {}  # SHA-256 of each file it imports, and its own
+    # SHA-256 of each file it imports, and its own
+    texts: Annotated[dict[ShortText, ShortText], Field(max_length=MOST_REWARD_FILES)] = {}
     functions: Annotated[list[OwnReward], Field(max_length=64)] = []
     error: Annotated[CleanText, cut(5_000)] | None = None
 

@@ -11,6 +11,9 @@ from backend.contract.model import Model, ModelSource
 MOST_REPEATED = 200
 """The most steps between the checkpoint and the step that is explained: each is done again."""
 
+MOST_PASSES = 8
+"""The most passes of a step on its batch that are taken apart: each beyond the first takes the memory of three more copies of what is trained."""
+
 MOST_COMPARED = 64
 """The most groups whose gradients are held against each other; those that moved the weights most."""
 MOST_TOKENS = 50
@@ -77,13 +80,14 @@ class ReplayedRun(Record):
 class Part(Record):
     """What a group, or something smaller, contributed to the update Δθ of a step.
 
-    With Adam's moments as they were, Δθ is a sum: a part for each group, one for the momentum of earlier steps and one for the weight
-    decay. `share` is a part's projection on Δθ, ⟨part, Δθ⟩ / ‖Δθ‖², so that all shares add up to 1; a negative one pulled the other way.
+    With Adam's second moments as they were, Δθ is a sum: a part for each group, one for the momentum of earlier steps and one for the
+    weight decay. Of a step with several passes on its batch, a part is what the group's gradients of all passes made. `share` is a part's projection on Δθ, ⟨part, Δθ⟩ / ‖Δθ‖², so that all shares add up to 1; a negative one pulled the other way.
     """
 
     index: Count
     norm: float | None = Field(
-        description="Of its gradient of the loss, before the whole gradient was scaled down; None: not finite."
+        description="Of its gradient of the loss, before the whole gradient was scaled down (of several passes, of the mean of its "
+        "gradients); None: not finite."
     )
     cosine: float | None = Field(description="Of minus its gradient with the update; None without a gradient.")
     size: float = Field(description="The norm of its part of the update, in norms of the update.")
@@ -133,7 +137,7 @@ class Replayed(Record):
     momentum: float = Field(description="Share of what earlier steps had left in the optimizer.")
     decay: float = Field(description="Share of the weight decay.")
     apart: float | None = Field(
-        description="‖sum of the groups' gradients − the step's gradient‖ / ‖the step's gradient‖: rounding."
+        description="‖sum of the groups' gradients − the step's gradient‖ / ‖the step's gradient‖, of the pass with the most: rounding."
     )
     groups: Annotated[list[Part], Field(max_length=8192)]
     compared: Annotated[list[Count], Field(max_length=MOST_COMPARED)] = Field(

@@ -159,8 +159,7 @@ def file_of(function: str) -> str | None:
 JudgeName = Annotated[Name, Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")]
 Instruction = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 ReplyLength = Annotated[
-    int,
-    Field(ge=1, le=32_768, description="The longest reply; a judge that reasons before its verdict needs more."),
+    int, Field(ge=1, le=32_768, description="The longest reply; a judge that reasons before its verdict needs more.")
 ]
 
 
@@ -253,8 +252,7 @@ class Rewards(Frozen):
     """The whole scoring: functions, gates, and what happens when a function fails."""
 
     functions: Annotated[list[RewardFunction], Field(min_length=1, max_length=16)] = Field(
-        default_factory=_right_and_well_formed,
-        description="The reward functions; their weighted scores are added up.",
+        default_factory=_right_and_well_formed, description="The reward functions; their weighted scores are added up."
     )
     gates: Annotated[list[Gate], Field(max_length=16)] = Field(
         default_factory=list, description="Rewards that count only if another one is high enough."

@@ -60,8 +60,7 @@ class Sampling(Decoding):
         "p^G + (1 − p)^G carries no signal.",
     )
     curriculum: Curriculum | None = Field(
-        None,
-        description="Draw the prompts from which the policy can learn most, instead of one after the other.",
+        None, description="Draw the prompts from which the policy can learn most, instead of one after the other."
     )
     engine: EngineName = Field(
         "native",
@@ -115,8 +114,7 @@ class Keep(Frozen):
     """Which checkpoints of the run stay on the worker's disk. The newest always does, and each that another run uses."""
 
     last: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0,
-        description="How many of the newest stay; 0 keeps all. With 2, a run can go on if the newest is damaged.",
+        0, description="How many of the newest stay; 0 keeps all. With 2, a run can go on if the newest is damaged."
     )
     every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Besides the newest, those whose step is a multiple of this; 0 adds none."

@@ -235,9 +235,8 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
         if not there:
             os.replace(scratch, home)
         else:
-            for part in sorted(
-                scratch.iterdir(), key=lambda part: part.name == DATABASE
-            ):  # without it, the directory is not a home
+            # without it, the directory is not a home
+            for part in sorted(scratch.iterdir(), key=lambda part: part.name == DATABASE):
                 os.replace(part, home / part.name)
     return BackedUp(len(written), sum(size for size, _ in written.values()), runs)
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 from backend.contract.base import Json
 from backend.contract.people import Agreement, Disagreement
-from backend.people.pairs import Judgements, Pair, Side, ThumbedGroup, chat_of
+from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, chat_of
 
 SHOWN = 50
 
@@ -30,10 +30,8 @@ class Tally:
 
 def agreement(said: Judgements, config: Mapping[str, Json]) -> Agreement:
     """How often the reward is higher for what people find better; `config` is the run's stored one."""
-    chosen = [pair for pair in said.chosen if pair.better.text != pair.worse.text]
-    chosen_between = said.chosen_between()
-    tallies = {of.group.id: _between(of.up, of.down, chosen_between[of.group.id]) for of in said.thumbed}
-    whole = sum([*tallies.values(), *(_tally([pair.better], [pair.worse]) for pair in chosen)], Tally())
+    chosen, chosen_between, tallies = _told_apart(said), said.chosen_between(), _by_thumbs(said)
+    whole = sum((tally for _, tally in by_group(said)), Tally())
     trained = [pair for pair in chosen if pair.group.state != "probe"]
     groups = [of for of in said.thumbed if of.group.state != "probe" and tallies[of.group.id].pairs]
     chat = chat_of(config, [*(pair.group for pair in trained), *(of.group for of in groups)])
@@ -55,6 +53,25 @@ def agreement(said: Judgements, config: Mapping[str, Json]) -> Agreement:
         undecided=whole.pairs - whole.agreed - whole.disagreed,
         disagreements=list(islice(_disagreements(chosen, said), SHOWN)),
     )
+
+
+def by_group(said: Judgements) -> list[tuple[Place, Tally]]:
+    """Each judged group, and what its choices and thumbs come to together."""
+    places = {of.group.id: of.group for of in said.thumbed} | {pair.group.id: pair.group for pair in said.chosen}
+    tallies = defaultdict(Tally, _by_thumbs(said))
+    for pair in _told_apart(said):
+        tallies[pair.group.id] += _tally([pair.better], [pair.worse])
+    return [(places[group], tally) for group, tally in tallies.items()]
+
+
+def _told_apart(said: Judgements) -> list[Pair]:
+    return [pair for pair in said.chosen if pair.better.text != pair.worse.text]
+
+
+def _by_thumbs(said: Judgements) -> dict[int, Tally]:
+    """By group, what its thumbs come to."""
+    chosen_between = said.chosen_between()
+    return {of.group.id: _between(of.up, of.down, chosen_between[of.group.id]) for of in said.thumbed}
 
 
 def _between(up: Sequence[Side], down: Sequence[Side], chosen_between: set[frozenset[int]]) -> Tally:

@@ -114,7 +114,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str, facts: Facts) -
     slower = taken / sum((_step_seconds(run.config, known, device) or parts).values())
     parts = {phase: value * slower for phase, value in parts.items()}
     seconds = sum(parts.values())
-    rate = _operations(run.config, known) / taken / 1e9
+    rate = (1 + sum(_passes(run.config))) * _forward(run.config, known) / taken / 1e9  # sampling included
     return TimeEstimate(
         seconds_per_step=seconds,
         low_seconds=seconds / OFF,
@@ -174,11 +174,6 @@ def _passes(config: GrpoConfig) -> _Passes:
     looks_back = isinstance(algorithm.advantage, Gae) or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
     update = 1 + BACKWARD + config.model.gradient_checkpointing
     return _Passes(algorithm.needs_reference + looks_back, algorithm.updates_per_batch * update)
-
-
-def _operations(config: GrpoConfig, shape: ModelShape) -> float:
-    """Of a step, sampling included."""
-    return (1 + sum(_passes(config))) * _forward(config, shape)
 
 
 def _forward(config: GrpoConfig, shape: ModelShape) -> float:

@@ -134,7 +134,7 @@ def associate(
     low_K, high_K = _interval(products_C_K, squares_C_K, critical)
     with np.errstate(divide="ignore", invalid="ignore"):
         effect_K = s_K / q_K
-        correlation_K = s_K / np.sqrt(q_K * variance_K)
+        correlation_K = np.clip(s_K / np.sqrt(q_K * variance_K), -1.0, 1.0)  # rounding may put it beyond
     degrees = len(data.groups_N) - len(np.unique(data.groups_N))
     spread_K = np.sqrt(q_K / max(1, degrees))
 
@@ -142,9 +142,9 @@ def associate(
         return np.where(tested_K, each_K, np.nan)
 
     return Association(
-        effect_K=known(effect_K * data.unit),
-        low_K=known(low_K * data.unit),
-        high_K=known(high_K * data.unit),
+        effect_K=known(bounded(effect_K, data.unit)),
+        low_K=known(bounded(low_K, data.unit)),
+        high_K=known(bounded(high_K, data.unit)),
         p_K=known(p_K),
         correlation_K=known(correlation_K),
         spread_K=spread_K,
@@ -165,6 +165,12 @@ def correlations(data: Centred) -> Floats:
     safe_K = np.where(norms_K > 0, norms_K, 1.0)
     scaled_N_K = data.properties_N_K / safe_K
     return scaled_N_K.T @ scaled_N_K
+
+
+def bounded(values_K: Floats, unit: float) -> Floats:
+    """Their products with `unit` > 0; in place of infinity, which no answer can hold, the largest float."""
+    most = np.finfo(np.float64).max
+    return np.clip(values_K, -most / max(1.0, unit), most / max(1.0, unit)) * unit
 
 
 def size_of(rewards_N: Floats) -> float:

@@ -6,6 +6,7 @@ compares answers, or one of weight 0, which only measures.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -13,13 +14,16 @@ import numpy as np
 from backend.contract.health import Evidence, Hint
 from backend.contract.properties import PhraseSpread
 from backend.health.rule import figure, percent
-from backend.properties.association import TOGETHER, Floats, centred, differing, pointwise
+from backend.properties.association import TOGETHER, Floats, centred, differing, pointwise, size_of
 from backend.properties.study import Studied, numbered, quarters, rewards_of, share
 
 RARE, HALF = 0.05, 0.5
 STRONG = 0.09  # r²: what goes with less of the differences in reward is not what the policy learns
 TRUTH = 0.1  # of r with a truth: its upper bound must be below
 GREW = 0.05  # of a share
+JUDGED = 10  # groups in each half of the window
+FELL, ROSE = 3.0, 4.0  # standard errors, of people's agreement and of the reward
+_NORMAL = 1.96  # of the central 95 % of the normal distribution
 REPEATS = ("repetition", "prompt_repeated", "prompt_share")
 
 Verdict = Literal["agrees", "does not", "unknown"]
@@ -43,9 +47,74 @@ class Asked:
         return f"{names} does not go with it."
 
 
-def hints(studied: Studied, spreads: Sequence[PhraseSpread], truths: Sequence[str]) -> list[Hint]:
+@dataclass(frozen=True)
+class Judged:
+    """A group in which the reward and people put pairs of completions in an order: in `share` of them in the same."""
+
+    step: int
+    share: float
+
+
+def hints(
+    studied: Studied, spreads: Sequence[PhraseSpread], truths: Sequence[str], judged: Sequence[Judged]
+) -> list[Hint]:
     """What looks as if the reward were being gamed; `truths` are the components that say what is right."""
-    return [*_phrases(studied, spreads, truths), *_repetition(studied, truths)][:3]
+    return [*_people(studied, judged), *_phrases(studied, spreads, truths), *_repetition(studied, truths)][:3]
+
+
+def _people(studied: Studied, judged: Sequence[Judged]) -> Iterator[Hint]:
+    """A reward that rises while people agree with it less, from one half of the window to the other.
+
+    Groups count, not pairs: those of one group go together. The variance of a group's share is at most that of one pair.
+    """
+    if not len(studied.table.steps_N):
+        return
+    window = _steps(studied)
+    middle = (window.from_step + window.to_step) // 2
+    halves = [
+        [group.share for group in judged if start <= group.step <= end]
+        for start, end in ((window.from_step, middle), (middle + 1, window.to_step))
+    ]
+    if min(map(len, halves)) < JUDGED:
+        return
+    (before, now), whole = map(fmean, halves), fmean([*halves[0], *halves[1]])
+    error = float(np.sqrt(whole * (1 - whole) * sum(1 / len(half) for half in halves)))
+    fall = before - now
+    was, is_now, errors = _rise(studied, middle)
+    if fall <= 0 or fall < FELL * error or errors < ROSE:
+        return
+    above_chance = now - _NORMAL * float(np.sqrt(whole * (1 - whole) / len(halves[1]))) > 0.5
+    yield Hint(
+        code="agreement_falls",
+        level="note" if above_chance else "warning",
+        title="The reward rises while people agree with it less",
+        rule=f"from the first to the second half of these steps the share of judged pairs that the reward orders as people do fell by at least "
+        f"{FELL:g} standard errors, while the mean reward rose by at least {ROSE:g}; at least {JUDGED} groups are judged in each half, and "
+        "each counts once. This is a note, not a warning, if the reward still agrees more often than chance does",
+        measured=f"The mean reward went from {figure(was)} (to step {middle}) to {figure(is_now)}. Meanwhile the share of judged pairs on which "
+        f"people and reward agree went from {percent(before)} in {len(halves[0])} groups to {percent(now)} in {len(halves[1])}: a fall of "
+        f"{100 * fall:.0f} points (95 % {100 * (fall - _NORMAL * error):.0f} to {100 * min(1.0, fall + _NORMAL * error):.0f}).",
+        advice="Open the tab Judgement: it lists pairs that the reward and people put in opposite orders. If the reward prefers what is "
+        "worse, mend it, or train a reward model on the judged pairs, and start again from a checkpoint of the first half. If completions "
+        "are nearly all good by now, the remaining differences may be a matter of taste.",
+        numbers={"before": before, "now": now, "reward_before": was, "reward_now": is_now},
+        evidence=window,
+    )
+
+
+def _rise(studied: Studied, middle: int) -> tuple[float, float, float]:
+    """The mean reward of groups up to a step and after it, and by how many standard errors it rose (Welch's t); 0 if too little is known."""
+    known_N = np.isfinite(studied.rewards_N)
+    unit, groups_N = size_of(studied.rewards_N), numbered(studied.table.groups_N[known_N])
+    means_P = np.bincount(groups_N, weights=studied.rewards_N[known_N] / unit) / np.bincount(groups_N)
+    steps_P = np.zeros_like(means_P)
+    steps_P[groups_N] = studied.table.steps_N[known_N]
+    before_P, now_P = means_P[steps_P <= middle], means_P[steps_P > middle]
+    if min(len(before_P), len(now_P)) < JUDGED:
+        return 0.0, 0.0, 0.0
+    error = float(np.sqrt(before_P.var(ddof=1) / len(before_P) + now_P.var(ddof=1) / len(now_P)))
+    was, is_now = float(before_P.mean()), float(now_P.mean())
+    return was * unit, is_now * unit, (is_now - was) / error if error > 0 else 0.0
 
 
 def _phrases(studied: Studied, spreads: Sequence[PhraseSpread], truths: Sequence[str]) -> Iterator[Hint]:

@@ -1,6 +1,6 @@
 """The route of what the reward pays for. The window is read in one transaction, and looked at outside of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -11,9 +11,11 @@ from backend.contract.base import Json
 from backend.contract.properties import PaidFor
 from backend.contract.queries import PropertyQuery
 from backend.health.facts import correctness
+from backend.people.agreement import by_group
+from backend.people.pairs import judgements_of
 from backend.properties import window
 from backend.properties.association import LEAST
-from backend.properties.hints import hints
+from backend.properties.hints import Judged, hints
 from backend.properties.study import effects, spreads, study
 from backend.properties.table import table
 from backend.properties.window import Window
@@ -33,10 +35,16 @@ def _answer(services: Services, run_id: int, query: PropertyQuery) -> PaidFor:
     with services.database.read() as tx:
         config: Mapping[str, Json] = runs.row_of(tx, run_id)["config"]
         seen = window.read(tx, run_id, query)
-    return page(run_id, seen, query.reward, correctness(config))
+        tallies = by_group(judgements_of(tx, run_id)) if query.reward is None else []
+    judged = [
+        Judged(group.step, tally.agreed / decided)
+        for group, tally in tallies
+        if (decided := tally.agreed + tally.disagreed)
+    ]
+    return page(run_id, seen, query.reward, correctness(config), judged)
 
 
-def page(run_id: int, seen: Window, reward: str | None, truths: list[str]) -> PaidFor:
+def page(run_id: int, seen: Window, reward: str | None, truths: list[str], judged: Sequence[Judged] = ()) -> PaidFor:
     """The whole answer; `truths` are the components that compare answers."""
     studied = study(seen, table(seen), reward)
     steps = [group.step for group in seen.groups.values()]
@@ -60,5 +68,5 @@ def page(run_id: int, seen: Window, reward: str | None, truths: list[str]) -> Pa
         looked_at=int(studied.association.tested_K.sum()),
         properties=effects(studied),
         phrases=phrases,
-        hints=hints(studied, phrases, known) if reward is None else [],
+        hints=hints(studied, phrases, known, judged) if reward is None else [],
     )

@@ -23,6 +23,7 @@ from backend.properties.association import (
     Floats,
     Ints,
     associate,
+    bounded,
     centred,
     correlations,
     differing,
@@ -133,9 +134,9 @@ def _line(studied: Studied, k: int, same: Sequence[int], *, shown: bool) -> Prop
         mean=float(np.nanmean(studied.values_N_K[:, k])),
         spread=spread,
         clusters=float(found.clusters_K[k]),
-        effect=float(found.effect_K[k]) * unit,
-        low=_number(found.low_K[k] * unit),
-        high=_number(found.high_K[k] * unit),
+        effect=float(bounded(found.effect_K, unit)[k]),
+        low=_number(bounded(found.low_K, unit)[k]),
+        high=_number(bounded(found.high_K, unit)[k]),
         correlation=float(found.correlation_K[k]),
         p=float(found.p_K[k]),
         clear=bool(found.clear_K[k]),
@@ -165,7 +166,9 @@ def _trend(studied: Studied, k: int, unit: float) -> list[TrendPoint]:
                 numbered(clusters_N),
             )
             found = pointwise(data)
-            effect, low, high = (_number(each[0] * unit) for each in (found.effect_K, found.low_K, found.high_K))
+            effect, low, high = (
+                _number(bounded(each, unit)[0]) for each in (found.effect_K, found.low_K, found.high_K)
+            )
         steps_N = seen.steps_N[here_N]
         points.append(
             TrendPoint(
@@ -267,8 +270,11 @@ def spreads(studied: Studied) -> list[PhraseSpread]:
 
 
 def quarters(seen: Table) -> tuple[Bools, Bools]:
-    """Whether a completion lies in the first, and whether it lies in the last quarter of the window's steps."""
-    return seen.parts_N < PARTS // 4, seen.parts_N >= PARTS - PARTS // 4
+    """Whether a completion lies in the first, and whether it lies in the last quarter of the window's steps; of few steps that is one."""
+    last = int(seen.steps_N.max(initial=0))
+    since_N = seen.steps_N - int(seen.steps_N.min(initial=last))
+    length = int(since_N.max(initial=0)) + 1
+    return 4 * since_N < length, 4 * (last - seen.steps_N) < length
 
 
 def share(uses_N_W: Floats, groups_N: Ints) -> tuple[Floats, Floats]:

@@ -8,9 +8,8 @@ from itertools import pairwise
 from typing import TypedDict
 
 POINTS = 40
-Mean = (
-    list[float] | None
-)  # the mean of a stretch, and of how many values; None for a stretch in which nothing was logged
+# the mean of a stretch, and of how many values; None for a stretch in which nothing was logged
+Mean = list[float] | None
 
 
 class Curve(TypedDict):

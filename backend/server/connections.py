@@ -48,9 +48,8 @@ class _State(ServerState):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waiting: dict[
-            Connection, None
-        ] = {}  # for their clients; the one that was heard of longest ago comes first
+        # for their clients; the one that was heard of longest ago comes first
+        self.waiting: dict[Connection, None] = {}
 
 
 class Connection(H11Protocol):
@@ -95,9 +94,8 @@ class Connection(H11Protocol):
 
     def _watch(self) -> None:
         """See what the connection waits for now, and put it behind those that have waited longer."""
-        if (
-            self not in self.connections or self.transport.is_closing()
-        ):  # the first: a WebSocket, with deadlines of its own
+        # the first: a WebSocket, with deadlines of its own
+        if self not in self.connections or self.transport.is_closing():
             self._expect("")
         elif self.flow.write_paused:
             self._expect("reader")

@@ -46,11 +46,6 @@ def owner(tx: Connection, run_id: int, step: int) -> int:
     return next(part.run_id for part in segments(tx, run_id) if part.first <= step <= part.last)
 
 
-def is_fork(tx: Connection, run_id: int) -> bool:
-    """Whether some of its history is in the rows of other runs."""
-    return len(segments(tx, run_id)) > 1
-
-
 def of_run(tx: Connection, table: FromClause, run_id: int) -> ColumnElement[bool]:
     """Whether a step's row is of the run's live history; of any run but a fork, whether it is its own."""
     parts = segments(tx, run_id)

@@ -207,9 +207,8 @@ metric_stretch = Table(
     Column("start", Id, primary_key=True, autoincrement=False),
     Column("first_step", Id, nullable=False),
     Column("last_step", Id, nullable=False),
-    Column(
-        "finite", Id, nullable=False, server_default="0"
-    ),  # values, of which `mean`, `low` and `high` are; these are null without any
+    # values, of which `mean`, `low` and `high` are; these are null without any
+    Column("finite", Id, nullable=False, server_default="0"),
     Column("missing", Id, nullable=False, server_default="0"),  # values that were not finite
     Column("mean", Float(53)),
     Column("low_step", Id),

@@ -69,13 +69,7 @@ def _raw(tx: Connection, part: Segment, names: Collection[str]) -> dict[str, lis
 
 
 def _thinned(
-    tx: Connection,
-    parts: Sequence[Segment],
-    names: Collection[str],
-    low: int,
-    high: int,
-    query: MetricQuery,
-    runs: int,
+    tx: Connection, parts: Sequence[Segment], names: Collection[str], low: int, high: int, query: MetricQuery, runs: int
 ) -> dict[str, r.Series]:
     """The series in stretches; those that are short enough value by value. `parts` of a history cover the steps from `low` to `high`."""
     count = len(names) * runs

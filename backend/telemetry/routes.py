@@ -186,10 +186,7 @@ def _newest(services: ServicesDep, run_id: RowId) -> int:
 
 @router.get("/runs/{run_id}/events", response_class=EventSourceResponse, dependencies=[Depends(_place)])
 async def run_events(
-    services: ServicesDep,
-    run_id: RowId,
-    newest: Annotated[int, Depends(_newest)],
-    last_event_id: LastEventId = None,
+    services: ServicesDep, run_id: RowId, newest: Annotated[int, Depends(_newest)], last_event_id: LastEventId = None
 ) -> AsyncIterator[ServerSentEvent]:
     """Events from now on; with Last-Event-ID also those after it (0: all of them)."""
     last = newest if last_event_id is None else last_event_id

@@ -57,7 +57,7 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
 
 def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) -> list[int] | None:
     """The only rows, of this run and of its time, that may have the term; None if the index does not help, or names more than `most`."""
-    if tx.dialect.name != "sqlite" or history.is_fork(tx, run_id):  # whose rows are of several runs and times
+    if tx.dialect.name != "sqlite" or len(history.segments(tx, run_id)) > 1:  # a fork: rows of several runs and times
         return None
     index = INDEXES[table.name]
     trigrams = _trigrams(term)[:ENOUGH] if len(term) > 2 else _beginning(tx, index, term)

@@ -52,9 +52,8 @@ _LATIN: Mapping[str, Mapping[str, str]] = {
     "mac_roman": _WEST,  # a spreadsheet's on a Macintosh
     "cp850": _WEST,  # of DOS
 }
-_ANY_WEST = "".join(
-    letters for name, letters in _WEST.items() if name != "Icelandic"
-)  # whose letters Turkish looks like
+# whose letters Turkish looks like
+_ANY_WEST = "".join(letters for name, letters in _WEST.items() if name != "Icelandic")
 _RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяё"
 _SCRIPTS: Mapping[str, Mapping[str, str]] = {
     "cp1255": {"Hebrew": "אבגדהוזחטיךכלםמןנסעףפץצקרשת"},  # before Cyrillic, since it looks like small letters of that

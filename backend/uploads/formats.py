@@ -282,9 +282,8 @@ def _parquet(path: Path) -> Iterator[NumberedRow]:
             if file.metadata.num_rows > MOST_ROWS:
                 raise too_many_rows()
             number = 0
-            kinds = {
-                field.name: field.type for field in file.schema_arrow if "float" in str(field.type)
-            }  # 64 bits: double
+            # 64 bits: double
+            kinds = {field.name: field.type for field in file.schema_arrow if "float" in str(field.type)}
             for batch in file.iter_batches(batch_size=BATCH, use_threads=False):
                 if batch.nbytes > BATCH * LONGEST_LINE:
                     raise wrong(

@@ -23,11 +23,9 @@ class Measured(BaseModel):
 
     @staticmethod
     def of(ready: Ready) -> "Measured":
-        """Nothing yet."""
         return Measured(versions=ready.versions, threads=ready.threads, omp_wait_policy=ready.omp_wait_policy)
 
     def add(self, step: Step) -> None:
-        """One step more."""
         self.seconds.append(step.seconds)
         self.lengths.append(step.trained.lengths)
         kept = ("reward", "sampling_logprob_diff")

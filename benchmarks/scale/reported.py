@@ -3,25 +3,21 @@
 The texts are sentences of a reasoning about numbers, made of common words and of rare ones, token by token.
 """
 
-import base64
-import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
 from itertools import accumulate
 from math import exp
 from statistics import fmean, pstdev
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
+from backend.contract.trace_file import lists, packed
 from scale.plan import METRICS, RunPlan
 
 COMMON = "because"  # in about every second completion
@@ -253,25 +249,11 @@ def _trace(groups: Sequence[Sequence[_Sampled]], noise: np.random.Generator) -> 
         extremes = {max(places, key=lambda at: group[at].reward), min(places, key=lambda at: group[at].reward)}
         kept += [(index, place, group[place].tokens) for place in sorted(extremes)]
     pieces = [[token.encode() for token in tokens] for _, _, tokens in kept]
-    ends = pa.array([0, *accumulate(map(len, pieces))], pa.int32())
-    total = ends[-1].as_py()
-
-    def lists(values: pa.Array) -> pa.ListArray:
-        return pa.ListArray.from_arrays(ends, values)
-
-    columns = {
-        "group": pa.array([index for index, _, _ in kept], pa.int32()),
-        "completion": pa.array([place for _, place, _ in kept], pa.int32()),
-        "text": pa.array([b"".join(one) for one in pieces], pa.binary()),
-        "text_offsets": pa.array([[0, *accumulate(map(len, one))] for one in pieces], pa.list_(pa.int32())),
-        "token_ids": lists(pa.array(noise.integers(0, 50_000, total), pa.int32())),
-        "clipped": lists(pa.array(np.zeros(total, dtype=bool))),
-    }
+    lengths = [len(tokens) for tokens in pieces]
+    measured = {"clipped": lists([np.zeros(length, bool) for length in lengths], np.bool_)}
     for name in _PER_TOKEN:
-        drawn = noise.exponential(0.25, total).astype(np.float32)
-        values = np.ones_like(drawn) if name == "ratio" else drawn if name in ("entropy", "kl") else -drawn
-        columns[name] = lists(pa.array(values))
-    file = BytesIO()
-    pq.write_table(pa.table(columns), file, compression="zstd")
-    data = file.getvalue()
-    return p.TraceFile(sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(kept))
+        drawn = [noise.exponential(0.25, length) for length in lengths]
+        values = [np.ones_like(one) if name == "ratio" else one if name in ("entropy", "kl") else -one for one in drawn]
+        measured[name] = lists(values, np.float32)
+    ids = [noise.integers(0, 50_000, length) for length in lengths]
+    return packed([(index, place) for index, place, _ in kept], ids, pieces, measured)

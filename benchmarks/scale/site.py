@@ -96,7 +96,6 @@ class Contents:
 
 
 def contents(client: Client) -> Contents:
-    """Look around."""
     by_role: dict[str, list[int]] = {}
     for run in client.runs(kind="training", limit=200).items:
         by_role.setdefault(run.name.split()[0], []).append(run.id)

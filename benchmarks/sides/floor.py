@@ -118,7 +118,6 @@ class Tokens:
 
     @property
     def group_size(self) -> int:
-        """G."""
         return len(self.completions_R) // len(self.prompts_P)
 
     @property

@@ -46,7 +46,6 @@ def _used(device: str) -> int:
 
 
 def main() -> None:
-    """End with 0 if it holds, with 3 if not."""
     what, device, *before = sys.argv[1:]
     if what == "replaced" and not before:
         begin_anew(device)

@@ -73,12 +73,10 @@ class Side:
         self.end()
 
     def end(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.communicate()
 
     def step(self) -> Step:
-        """Train one step."""
         began = time.perf_counter()
         trained = self._ask(Command(do="step"), Trained)
         return Step(trained, time.perf_counter() - began)
@@ -115,7 +113,6 @@ def take_turns(names: tuple[str, str], sides: tuple[Side, Side], steps: int) -> 
 
 
 def show(name: str, number: int, step: Step) -> None:
-    """A line of progress."""
     kind = "warm-up" if number < WARM_UP else f"step {number}"
     print(f"  {name:<24} {kind:<8} {step.seconds:9.2f} s  {sum(step.trained.lengths):6} tokens", flush=True)
 

@@ -69,10 +69,7 @@ def _place(advantage: float) -> str:
 
 
 WORDS: Mapping[str, Words] = {
-    "group_zscore": Words(
-        "Reward minus the group's mean, in standard deviations of the group (GRPO).",
-        spell=_divided,
-    ),
+    "group_zscore": Words("Reward minus the group's mean, in standard deviations of the group (GRPO).", spell=_divided),
     "group_center": Words(
         "Reward minus the group's mean, undivided (Dr. GRPO): a group that nearly agrees is not blown up.",
         spell=_deviation,

@@ -117,8 +117,7 @@ _MEANINGS: dict[str, Meaning] = {
         "Probability ratio", "Mean of new over old token probability. Exactly 1 with one update per batch."
     ),
     "loss": Meaning(
-        "Loss",
-        "The objective that the optimizer minimises. Its value says little: judge a run by its reward.",
+        "Loss", "The objective that the optimizer minimises. Its value says little: judge a run by its reward."
     ),
     "loss/value_avg": Meaning(
         "Critic's error",

@@ -39,10 +39,7 @@ class Controls:
 
 
 def draw_charts(
-    controls: Controls,
-    logged: Mapping[str, Collection[str]],
-    stepped: Collection[str],
-    figure: Callable[[str], Figure],
+    controls: Controls, logged: Mapping[str, Collection[str]], stepped: Collection[str], figure: Callable[[str], Figure]
 ) -> None:
     """The first charts, two in a row, and a button for more; `logged` names the metrics of each line, `stepped` those that made a step."""
     lines, zoom = len(logged), controls.view.zoom

@@ -11,6 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _WRITTEN = "address-written"  # by the page itself, by name
 _PAGE = "address-page"  # on which page
+_DRAWN = "address-drawn"  # the page that was drawn last, and what its address named
 # Seconds for which it holds: past being heard of, since who chooses and takes back at once seems to know of both; and not for ever,
 # since an address that is too long is never heard of.
 _AT_LEAST, _AT_MOST = 2.0, 30.0
@@ -73,6 +74,17 @@ def write_only(**values: Value) -> None:
 def repeat() -> None:
     """Send the browser its address again, if an answer to an earlier choice may still be on its way there."""
     st.query_params.update({})
+
+
+def follow_link() -> None:
+    """Give the browser the address of a link that led from one run to another: Streamlit changes it only along with the page."""
+    if (context := get_script_run_ctx()) is None:
+        return
+    drawn = context.page_script_hash, st.query_params.get("id")
+    page, before = st.session_state.get(_DRAWN, drawn)
+    st.session_state[_DRAWN] = drawn
+    if page == drawn[0] and before != drawn[1] and not context.is_history_navigation:
+        repeat()
 
 
 def browser_knows() -> bool:

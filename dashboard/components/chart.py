@@ -21,13 +21,7 @@ def heading(title: str, unit: str = "") -> str:
 
 
 def show(
-    figure: Figure,
-    *,
-    key: str,
-    about: str,
-    file: str = "",
-    on_pick: Pick | None = None,
-    on_zoom: Zoom | None = None,
+    figure: Figure, *, key: str, about: str, file: str = "", on_pick: Pick | None = None, on_zoom: Zoom | None = None
 ) -> None:
     """Draw the figure, and offer it as a picture; `about` names it for screen readers, `file` where it is kept.
 

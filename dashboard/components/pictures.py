@@ -65,13 +65,7 @@ def _whole(figure: Figure, width: int, title: str) -> Spec:
     for name, values in figure.data.select_dtypes("float").items():  # which to_json rounds to ten decimals
         for row, value in zip(rows, values.tolist(), strict=True):
             row[name] = finite(value)
-    spec: Spec = {
-        **figure.spec,
-        "width": width,
-        "background": "white",
-        "config": _CONFIG,
-        "datasets": {"source": rows},
-    }
+    spec: Spec = {**figure.spec, "width": width, "background": "white", "config": _CONFIG, "datasets": {"source": rows}}
     if title:
         spec = cast(Spec, _explained({**spec, "title": title, "padding": _MARGIN}, title))
     return cast(Spec, _writable(spec))

@@ -114,9 +114,8 @@ def _show_uploader(draft: Draft, path: str) -> None:
     place = f"transfer-{draft.id}-{path}"
     transfer: Transfer | None = st.session_state.get(place)
     under_way = transfer is not None and not transfer.upload.done()
-    turn = (
-        transfer.key if transfer else ""
-    )  # the uploader is empty after each transfer, the box once its rows have arrived
+    # the uploader is empty after each transfer, the box once its rows have arrived
+    turn = transfer.key if transfer else ""
     used = f"{place}-pasted"
     files = st.file_uploader(
         "CSV, TSV, JSON, JSON lines or Parquet",

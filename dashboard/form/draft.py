@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
-from backend.contract.model import checkpoint_of
 from backend.contract.records import Run
 from backend.contract.trl_parser import is_trl, read_trl
 from backend.contract.trl_script import trl_script
@@ -36,9 +35,8 @@ class Draft:
     """
 
     config: dict[str, Json] = field(default_factory=dict)
-    kept: dict[str, Json] = field(
-        default_factory=dict
-    )  # the latest configuration that the address, or a file, leads to
+    # the latest configuration that the address, or a file, leads to
+    kept: dict[str, Json] = field(default_factory=dict)
     name: str = ""
     tags: list[str] = field(default_factory=list)
     parent_id: int | None = None
@@ -147,16 +145,6 @@ def discard() -> None:
     st.session_state.pop(_KEY, None)
 
 
-def origin_checkpoint(query: str) -> tuple[int, int] | None:
-    """The (run, step) that `?from=3@40`, `?fork=3@40` or `?reward=3@40` names."""
-    return checkpoint_of(f"run:{query}")
-
-
-def to_yaml(config: Mapping[str, Json]) -> str:
-    """The configuration as `groupscope submit` reads it."""
-    return dump(dict(config))
-
-
 def from_text(text: str, base: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
     """The configuration in the text, as YAML or as one of TRL's on the base; with a line for each setting of TRL's that it lacks.
 
@@ -197,7 +185,7 @@ def show_files(draft: Draft) -> None:
     with away:
         forms = [_YAML, _TRL] if draft.get("kind") == "grpo" else [_YAML]
         form = st.segmented_control("Form", forms, default=_YAML, required=True, label_visibility="collapsed")
-        text = to_yaml(draft.config) if form == _YAML else trl_script(draft.config, draft.name or "a run of the form")
+        text = dump(draft.config) if form == _YAML else trl_script(draft.config, draft.name or "a run of the form")
         ending = "yaml" if form == _YAML else "py"
         st.download_button("Download", text, file_name=f"{draft.name or 'run'}.{ending}", icon=":material/download:")
         if form == _TRL:

@@ -21,12 +21,7 @@ from dashboard.wording import in_words, show_number
 
 SOURCE = "model.source"
 _LONGEST = 100_000  # characters of a config.json: most have a thousand
-PLACES = {
-    "builtin": "comes along",
-    "local": "model root",
-    "checkpoint": "checkpoint",
-    "hub": "Hub",
-}
+PLACES = {"builtin": "comes along", "local": "model root", "checkpoint": "checkpoint", "hub": "Hub"}
 
 
 def models_for(draft: Draft) -> Models | None:

@@ -20,11 +20,8 @@ from dashboard.session import client
 from dashboard.stored import REWARDS, get, reward_functions, rewards_in, text_at
 from dashboard.wording import in_words, label_of, show_number
 
-NAMING = {
-    "judge": "endpoint",
-    "ranking": "endpoint",
-    "python": "function",
-}  # reward kind -> its field that names something of a worker's
+# reward kind -> its field that names something of a worker's
+NAMING = {"judge": "endpoint", "ranking": "endpoint", "python": "function"}
 EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
 
 

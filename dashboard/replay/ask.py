@@ -1,6 +1,6 @@
 """Explain this step: whether it can be done again exactly, what was explained of it before, and the button."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -8,6 +8,7 @@ from backend.contract.advantage import ESTIMATORS
 from backend.contract.base import Json
 from backend.contract.records import Run
 from backend.contract.replay import Replayed, ReplayOutlook
+from dashboard.algorithm.surrogates import WORDS, stored_surrogate
 from dashboard.format import counted, plain
 from dashboard.leaving import go
 from dashboard.session import client, guard, link, queued, run_or_none
@@ -65,19 +66,31 @@ def draw_more(found: Replayed) -> None:
 
 
 def _draw_other(original: Run, found: Replayed) -> None:
-    """The form: another estimator or β, from the same step. The clip acts on no first pass: another range would change nothing."""
+    """The form: another estimator or β, from the same step, and another range of the ratio where one acts."""
     kind = text_at(original.config, "algorithm.advantage.kind")
     kinds = [one for one in ESTIMATORS if one == kind or "gae" not in (one, kind)]
     estimator = st.selectbox("Estimator", kinds, index=kinds.index(kind) if kind in kinds else 0, format_func=in_words)
     own_beta = number_at(original.config, "algorithm.kl.beta", 0.0)
     beta = st.number_input("β of the KL penalty", 0.0, 100.0, own_beta, step=0.01, format="%.4f")
+    changed: dict[str, Json] = {} if estimator == kind else {"advantage": {"kind": estimator}}
+    changed |= {} if beta == own_beta else {"kl.beta": beta}
+    for name, (label, own) in cuts(original.config).items():
+        cut = st.number_input(label, 0.0, 100.0, own, step=0.01, format="%.4f")
+        changed |= {} if cut == own else {f"surrogate.{name}": cut}
     st.caption(
         "Which update it would have made of the same completions and scores, from the same weights, and what that does to the probes."
     )
-    changed: dict[str, Json] = {} if estimator == kind else {"advantage": {"kind": estimator}}
-    changed |= {} if beta == own_beta else {"kl.beta": beta}
     if st.button("Compare", type="primary", key="compare-algorithm", disabled=not changed):
         _queue(lambda: client().replay(found.run_id, found.step, other=changed))
+
+
+def cuts(config: Mapping[str, Json]) -> dict[str, tuple[str, float]]:
+    """The surrogate's settings that say where a ratio is cut, each with its label and value; none act on the first pass on a batch."""
+    surrogate = stored_surrogate(config)
+    if surrogate is None or number_at(config, "algorithm.updates_per_batch", 1) == 1:
+        return {}
+    words = WORDS[surrogate.kind]
+    return {name: (words.labels[name], getattr(surrogate, name)) for name in words.range}
 
 
 def _queue(ask: Callable[[], Run]) -> None:

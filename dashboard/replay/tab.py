@@ -14,7 +14,7 @@ from dashboard.components.chart import heading, show
 from dashboard.components.table import Column, draw, pick
 from dashboard.format import MISSING, count, counted, number, percent, signed
 from dashboard.leaving import go
-from dashboard.replay.ask import draw_more
+from dashboard.replay.ask import cuts, draw_more
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
 from dashboard.stored import number_at, text_at
@@ -42,12 +42,10 @@ def draw_explanation(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="replay-of"):
         link("run", f"Run #{of}", icon=":material/arrow_back:", id=of, tab="groups", step=step)
         where = f"checkpoint {start}" if start else "the beginning"
-        st.markdown(
-            f"**Step {step}**, done again from {where}, exactly: tokens, advantages and loss are those recorded.",
-            width="content",
-        )
+        exact = ", exactly: tokens, advantages and loss are those recorded" if run.status == "finished" else ""
+        st.markdown(f"**Step {step}**, done again from {where}{exact}.", width="content")
     if run.status != "finished":
-        _draw_state(run, step)
+        _draw_state(run, step, max(start, run.progress.step))
         return
     with guard():
         found, groups = _read(run.id, run.attempt, step)
@@ -83,23 +81,23 @@ def draw_explanation(run: Run) -> None:
 
 
 _SHARE = (
-    "AdamW's update is a sum: a part for each group, one for the momentum of earlier steps, one for weight decay. A share is the projection "
-    "of a part on the whole update. A negative one pulled the other way."
+    "AdamW's update is a sum: a part for each group (of all passes on the batch), one for the momentum of earlier steps, one for weight "
+    "decay. A share is the projection of a part on the whole update. A negative one pulled the other way."
 )
+_NORM = "The norm of its gradient of the loss; of several passes on the batch, of their mean."
 _COSINE = "1: two groups pull the weights the same way. Below 0: what one teaches, the other takes back."
 
 
-def _draw_state(run: Run, step: int) -> None:
+def _draw_state(run: Run, step: int, now: int) -> None:
     if run.status in TERMINAL:
         st.info(
             "There is no explanation: the replay did not come to its end. The reason stands above, and in the Log.",
             icon=":material/block:",
         )
         return
-    done = run.progress.step
     words = (
-        f"Step {done} is done again; step {step} is the one that is explained."
-        if done < step
+        f"Step {now} is done again; step {step} is the one that is explained."
+        if now < step
         else f"Step {step} is being taken apart."
     )
     st.info(words if run.status == "running" else "The replay waits for a worker.", icon=":material/hourglass_top:")
@@ -139,9 +137,7 @@ def _draw_groups(run: Run, found: Replayed, groups: Sequence[Group]) -> None:
             "The norm of its part of the update, in norms of the whole.",
             "figure",
         ),
-        "norm": Column(
-            "gradient", lambda part: number(part.norm), 90, "The norm of its gradient of the loss.", "figure"
-        ),
+        "norm": Column("gradient", lambda part: number(part.norm), 90, _NORM, "figure"),
         "cosine": Column(
             "cosine", lambda part: signed(part.cosine), 80, "Of minus its gradient with the update.", "figure"
         ),
@@ -170,7 +166,7 @@ def _draw_detail(detail: GroupDetail, groups: Sequence[Group]) -> None:
         Column("completion", lambda one: one.completion.index + 1, 90, kind="number"),
         Column("advantage", lambda one: signed(one.completion.advantage), 90, kind="figure"),
         Column("share", lambda one: percent_signed(one.part.share), 80, _SHARE, "figure"),
-        Column("gradient", lambda one: number(one.part.norm), 90, "The norm of its gradient of the loss.", "figure"),
+        Column("gradient", lambda one: number(one.part.norm), 90, _NORM, "figure"),
         Column("cosine", lambda one: signed(one.part.cosine), 80, "Of minus its gradient with the update.", "figure"),
         Column(
             "tokens that did most", _most_of, "large", "The five tokens with the largest shares, each with its share."
@@ -193,7 +189,9 @@ def _most_of(piece: _Piece) -> str:
 def _draw_other(found: Replayed, other: OtherUpdate, probes: Sequence[Group]) -> None:
     """How another algorithm's update compares with the real one, and what each does to the probes."""
     kind, beta = text_at(other.algorithm, "advantage.kind"), number_at(other.algorithm, "kl.beta", 0.0)
-    st.markdown(heading("Another algorithm, from the same step", f"{in_words(kind)}, β {number(beta)}"))
+    named = [in_words(kind), f"β {number(beta)}"]
+    named += [f"{label} {number(value)}" for label, value in cuts({"algorithm": other.algorithm}).values()]
+    st.markdown(heading("Another algorithm, from the same step", ", ".join(named)))
     longer = number(other.update_norm / found.update_norm) if found.update_norm else MISSING
     st.markdown(
         f"Its update has a cosine of **{signed(other.cosine)}** with the real one, and **{longer} times** its norm."

@@ -1,8 +1,8 @@
 """The configuration that the run was stored with, never the form's."""
 
 import streamlit as st
-import yaml
 
+from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.records import Run
 from backend.contract.reward import file_of
@@ -22,13 +22,10 @@ _STORED_BY_ITSELF = (
 def draw_configuration(run: Run) -> None:
     """The stored configuration in its parts, to read, to download and to start from."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(
-            f"{_arithmetic(run)} {_STORED_BY_ITSELF if run.recorded else _STORED}",
-            width="stretch",
-        )
+        st.caption(f"{_arithmetic(run)} {_STORED_BY_ITSELF if run.recorded else _STORED}", width="stretch")
         st.download_button(
             "YAML",
-            _yaml(run.config),
+            yaml_text.write(run.config),
             file_name=f"run-{run.id}.yaml",
             mime="application/yaml",
             icon=":material/download:",
@@ -49,7 +46,8 @@ def draw_configuration(run: Run) -> None:
     for place, (name, value) in enumerate([("run", rest), *parts.items()]):
         with columns[place % 2]:
             st.markdown(f"**{label_of(name)}**")
-            st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter colours null and false like errors
+            # a highlighter colours null and false like errors
+            st.code(yaml_text.write(value), language=None, wrap_lines=True)
 
 
 def _draw_rewards(run: Run) -> None:
@@ -89,7 +87,3 @@ def _arithmetic(run: Run) -> str:
         f"{count(int(number_at(run.config, 'sampling.group_size', 0)))} completions = {count(each)} completions a step · "
         f"{count(steps)} steps · {count(each * steps)} completions."
     )
-
-
-def _yaml(value: Json) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)

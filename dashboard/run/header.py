@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.commands import possible
+from backend.contract.config import LOOKS
 from backend.contract.records import TERMINAL, Run, RunError
 from backend.contract.reward import REWARD_CHANGED
 from dashboard.components.address import browser_knows
@@ -133,7 +134,7 @@ def _origin(run: Run) -> None:
         parts.append(f"recorded from {trainer}")
     parts.append(f"created {ago(run.created_at)}")
     if run.finished_at and run.trained_seconds is not None:
-        parts.append(f"trained for {duration(run.trained_seconds)}")
+        parts.append(f"{'took' if run.kind in LOOKS else 'trained for'} {duration(run.trained_seconds)}")
     if run.worker:
         parts.append(f"{run.worker} ({run.device})" if run.device else run.worker)
     if (processes := int(number_at(run.config, "compute.processes", 1))) > 1:
@@ -169,7 +170,7 @@ def _clock(run: Run, *, waits: bool) -> tuple[str, str]:
         words = f"place {place}" if place and not waits else "waiting"
         return "Queue", "next" if place == 1 and not waits else words
     if run.status in TERMINAL or run.started_at is None:
-        return "Trained for", duration(run.trained_seconds)
+        return "Took" if run.kind in LOOKS else "Trained for", duration(run.trained_seconds)
     if run.requested != "nothing":  # the time of the steps that it will not do says nothing
         return (
             "Pauses" if run.requested == "pause" else "Stops",
@@ -202,7 +203,11 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     if run.kind == "replay":
         step, start = (count(int(number_at(run.config, name, 0))) for name in ("step", "checkpoint"))
         return [
-            ("Begins after step", start, "Of its run; from there every step is done again."),
+            (
+                "Begins at checkpoint",
+                start,
+                "Of its run, after as many steps; from there every step is done again. 0 is the beginning.",
+            ),
             ("Explains step", step, None),
         ]
     if run.kind == "reward_model":

@@ -62,7 +62,8 @@ def draw_paid_for(run: Run) -> None:
     _draw_phrases(run, found)
 
 
-@st.cache_data(ttl=600, max_entries=64, show_spinner=False)
+# for a minute: people may judge pairs of a run that makes no steps
+@st.cache_data(ttl=60, max_entries=64, show_spinner=False)
 def _found(run_id: int, step: int, reward: str | None, first: int | None, last: int | None) -> PaidFor:  # noqa: ARG001  (a run that moved is a new key)
     return client().properties(run_id, reward=reward, from_step=first, to_step=last)
 
@@ -122,9 +123,7 @@ def _interval(one: PropertyEffect) -> str:
 
 def read_in_words(found: PaidFor) -> str:
     """What was read, and what was not."""
-    parts = [
-        f"Read: {counted(found.completions, 'completion')} in {counted(found.groups, 'group')}",
-    ]
+    parts = [f"Read: {counted(found.completions, 'completion')} in {counted(found.groups, 'group')}"]
     if found.groups < found.all_groups:
         parts[0] += f" of {count(found.all_groups)}, spread evenly over the steps"
     parts.append(f"the reward differs in {count(found.differing)} of them, and the others say nothing")

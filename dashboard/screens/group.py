@@ -11,16 +11,7 @@ from dashboard.completion_text import TextLook, text_html
 from dashboard.components.address import number_in_address, read
 from dashboard.components.synced import one_of
 from dashboard.format import MISSING
-from dashboard.group.cards import (
-    STYLE,
-    GroupLook,
-    account_html,
-    draw_cards,
-    equal_ones,
-    foot,
-    look_at,
-    order_of,
-)
+from dashboard.group.cards import STYLE, GroupLook, account_html, draw_cards, equal_ones, foot, look_at, order_of
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
 from dashboard.group.pair import PARAMETER, draw_difference, opposite, show_pair
 from dashboard.group.path import draw_path, follow_to_step, open_completion, opened_completion

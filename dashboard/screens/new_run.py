@@ -8,6 +8,7 @@ import streamlit as st
 
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
+from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message, Preflight
 from dashboard.before_launch.panel import draw_before_launch
 from dashboard.before_launch.request import SAMPLE, ask, restore
@@ -45,7 +46,7 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
             if restore(draft, client().run(sample_id)):
                 return
     kind, _, value = (origin or "").partition("=")
-    start = drafts.origin_checkpoint(value) if kind in ("from", "fork", "reward") else None
+    start = checkpoint_of(f"run:{value}") if kind in ("from", "fork", "reward") else None
     judged = origin_of(value) if kind == "pairs" else None
     if judged is not None:
         pairs, recipe = client().preview_upload(judged.upload), recipe_of(catalog, judged.recipe)

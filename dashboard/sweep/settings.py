@@ -17,7 +17,6 @@ from dashboard.sweep.values import (
     NONE,
     EmptyRange,
     Range,
-    Source,
     Unreadable,
     bounds,
     draw,
@@ -85,7 +84,7 @@ def _grid(swept: Mapping[str, Sweepable], base: Config) -> tuple[list[dict[str, 
 
 def _random(swept: Mapping[str, Sweepable], base: Config) -> tuple[list[dict[str, Json]], list[str]]:
     """A range or a list for each field, how many draws, and their seed; the points, and what cannot be drawn."""
-    sources, problems = _rows(swept, base, _show_source)
+    sources, problems = _rows(swept, base, lambda one, base: (_show_range if one.numeric else _show_values)(one, base))
     many, seed, _ = st.columns([1, 1, 2])
     draws = whole_number("Draws", 1, MOST_RUNS, 12, place=many, key="draws")
     drawn_with = whole_number(
@@ -125,10 +124,6 @@ def _rows(
                     problems.append(f"{one.label}: {reason}")
                     st.markdown(f":small[:red[{plain(str(reason))}]]")
     return found, problems
-
-
-def _show_source(one: Sweepable, base: Config) -> Source:
-    return _show_range(one, base) if one.numeric else _show_values(one, base)
 
 
 def _show_values(one: Sweepable, base: Config) -> list[Json]:

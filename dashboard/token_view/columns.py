@@ -140,9 +140,8 @@ class View(TypedDict):
     shown: list[str]
     literal: dict[int, str]  # where it is not the one that `shown` implies
     clipped: list[int]
-    untrained: list[
-        tuple[int, int]
-    ]  # the stretches that the loss does not count, each from its first token up to the next trained one
+    # the stretches that the loss does not count, each from its first token up to the next trained one
+    untrained: list[tuple[int, int]]
     columns: list[Drawn]
     opens_on: str  # the column that colours the tokens until another is chosen: the first that says more than one number, if any does
     note: str

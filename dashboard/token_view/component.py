@@ -31,10 +31,7 @@ def _read(name: str) -> str:
 
 
 _mount = st.components.v2.component(
-    "groupscope.tokens",
-    html=_read("view.html"),
-    css=_COLOURS + _read("view.css"),
-    js="\n".join(map(_read, _SCRIPTS)),
+    "groupscope.tokens", html=_read("view.html"), css=_COLOURS + _read("view.css"), js="\n".join(map(_read, _SCRIPTS))
 )
 
 

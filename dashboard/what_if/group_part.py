@@ -87,12 +87,7 @@ def draw_group(step: StepArrays, after: Recomputed, place: int) -> None:
         st.caption("Ring: stored. Dot: what if, blue reinforced, orange discouraged.")
     rows = zip(completions, after.rewards_P_G[place].tolist(), advantages, strict=False)
     with numbers:
-        draw(
-            list(rows),
-            _COMPLETIONS,
-            key="what-if-table",
-            height="content" if len(completions) <= 16 else _TALLEST,
-        )
+        draw(list(rows), _COMPLETIONS, key="what-if-table", height="content" if len(completions) <= 16 else _TALLEST)
 
 
 @st.cache_resource(ttl=600, max_entries=64, show_spinner=False)

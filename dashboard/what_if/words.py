@@ -7,10 +7,8 @@ from dashboard.format import number, scientific
 from dashboard.wording import in_words
 from worker.algorithms.objective import token_weights
 
-ROUNDING, OF_SINGLE_PRECISION = (
-    1e-9,
-    1e-4,
-)  # another trainer has rewards in float32, and divides by what may be a small std
+# another trainer has rewards in float32, and divides by what may be a small std
+ROUNDING, OF_SINGLE_PRECISION = 1e-9, 1e-4
 CRITIC = (
     "The run's advantages come from a critic, token by token (GAE). Without its values they cannot be computed again, and other "
     "weights or another β leave them as they are: they are shown as stored, each the mean over a completion's tokens. Choose "

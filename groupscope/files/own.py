@@ -71,8 +71,7 @@ class _OwnRun:
         piece, size, before = Step(newest), 0, self._lines.place
         for at, line in self._lines.new(final=final):
             try:
-                step, groups, metrics = _read(line)
-                _require_order(step, newest)
+                step, groups, metrics = _read(line, newest)
             except MALFORMED as error:
                 said = str(error) if error is line else f"{self._lines.path.name}, line {at}: {error}"
                 piece = Step(piece.step, piece.groups, piece.metrics, [*piece.unreadable, said])
@@ -91,18 +90,15 @@ class _OwnRun:
             yield piece
 
 
-def _require_order(step: int, newest: int) -> None:
-    if step < newest:
-        raise ValueError(f"step {step} comes after step {newest}; write each step whole before the next one")
-
-
-def _read(line: Any) -> tuple[int, list[Group], dict[str, float | None]]:
+def _read(line: Any, newest: int) -> tuple[int, list[Group], dict[str, float | None]]:
     """The step of a line, and its groups and metrics. Raises one of MALFORMED."""
     if isinstance(line, ValueError):
         raise line
     if not isinstance(line, dict):
         raise TypeError("an object with a step is expected")
     step = required_step(line.get("step", 0))
+    if step < newest:
+        raise ValueError(f"step {step} comes after step {newest}; write each step whole before the next one")
     groups = [_group(line)] if "completions" in line else []
     return step, groups, numbers(line.get("metrics") or {})
 

@@ -119,9 +119,8 @@ class _VerlRun:
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """Step k has the rollouts of file k + 1, and the validation after k updates."""
-        if not (
-            self._rollouts and self._validations and self._metrics
-        ):  # what a training writes first is not all of it
+        # what a training writes first is not all of it
+        if not (self._rollouts and self._validations and self._metrics):
             self._find()
         rollouts = _step_files(self._rollouts) if self._rollouts else {}
         validations = _step_files(self._validations) if self._validations else {}

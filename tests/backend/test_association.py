@@ -106,9 +106,7 @@ def test_completions_that_are_copies_would_be_found_if_each_counted() -> None:
 
 
 @pytest.mark.parametrize("draw", [binary, heavy])
-def test_all_intervals_together_hold_the_true_effects_in_95_percent(
-    draw: Callable[[Random, int, int], Floats],
-) -> None:
+def test_all_intervals_together_hold_the_true_effects_in_95_percent(draw: Callable[[Random, int, int], Floats]) -> None:
     random = np.random.default_rng(9)
     slopes_K = np.where(np.arange(12) == 1, 0.7, 0.0)
     missed = 0
@@ -189,3 +187,11 @@ def test_properties_that_are_one_in_other_words_have_a_correlation_of_1_and_noth
     beside = associate(data.beside(0), random)
     assert list(beside.tested_K) == [False, False, True]
     assert beside.correlation_K[2] == pytest.approx(1.0)
+
+
+def test_a_reward_that_is_the_property_goes_with_all_of_it_and_no_more() -> None:
+    groups_N = np.repeat(np.arange(40), 8)
+    for seed in range(20):
+        values_N_K = np.random.default_rng(seed).normal(size=(320, 1))
+        found = associate(centred(values_N_K[:, 0] / 3, values_N_K, groups_N, groups_N), np.random.default_rng(0))
+        assert 1 - 1e-12 < found.correlation_K[0] <= 1.0

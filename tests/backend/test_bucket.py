@@ -170,11 +170,7 @@ def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewh
 
 
 def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
-    start_backend: Callable[..., Backend],
-    bucket: Bucket,
-    s3: S3Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    start_backend: Callable[..., Backend], bucket: Bucket, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "BUCKET_AGAIN_SECONDS", 0.5)
     backend = start_backend(checkpoints=bucket.address)

@@ -43,9 +43,4 @@ def test_a_run_that_is_about_to_pause_can_be_resumed_and_one_that_is_about_to_st
     asked = {
         requested: list(possible(run.model_copy(update={"requested": requested}))) for requested in get_args(Requested)
     }
-    assert asked == {
-        "nothing": ["pause", "stop"],
-        "pause": ["resume", "stop"],
-        "stop": ["stop"],
-        "stop_at_once": [],
-    }
+    assert asked == {"nothing": ["pause", "stop"], "pause": ["resume", "stop"], "stop": ["stop"], "stop_at_once": []}

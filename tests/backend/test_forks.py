@@ -97,12 +97,7 @@ def test_a_thinned_series_of_a_fork_is_that_of_its_values(
         assert thinned == plain
         return
     for start, end, mean, least, most in zip(
-        thinned.stretches.start,
-        thinned.step,
-        thinned.value,
-        thinned.stretches.low,
-        thinned.stretches.high,
-        strict=True,
+        thinned.stretches.start, thinned.step, thinned.value, thinned.stretches.low, thinned.stretches.high, strict=True
     ):
         of_stretch = [value for step in range(start, end + 1) if (value := values[step]) is not None]
         if not of_stretch:

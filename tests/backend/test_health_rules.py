@@ -113,10 +113,7 @@ def test_what_looks_the_same_and_is_no_fault_is_no_hint() -> None:
     solved = facts(entropy=fell(0.4, 0.01), reward=fell(0.5, 0.95), reward_std=0.3)
     longer_and_better = facts(completions__mean_length=fell(20, 80), reward=fell(0.3, 0.5), reward_std=0.4)
     learned_format = facts(
-        reward=0.9,
-        rewards__format__std=0.3,
-        rewards__correctness__std=0.0,
-        rewards__correctness__mean=1.0,
+        reward=0.9, rewards__format__std=0.3, rewards__correctness__std=0.0, rewards__correctness__mean=1.0
     )
     one_odd_step = facts(kl=[0.1] * 29 + [40.0])
     for run in (solved, longer_and_better, learned_format, one_odd_step):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.people.agreement import SHOWN, agreement
+from backend.people.agreement import SHOWN, agreement, by_group
 from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, lines
 
 CONFIGS: list[dict[str, Any]] = [{}, {"prompt_format": "raw"}]
@@ -44,6 +44,10 @@ def test_what_is_counted_is_what_each_pair_comes_to(said: Judgements, config: di
     against = [pair for pair, better, worse in scored if better < worse]
     found = agreement(said, config)
     assert found.pairs == len(pairs)
+    for place, tally in by_group(said):
+        own = [better > worse for pair, better, worse in scored if pair.group == place and better != worse]
+        assert (tally.agreed, tally.disagreed) == (sum(own), len(own) - sum(own))
+    assert {pair.group for pair in pairs} <= {place for place, _ in by_group(said)}
     assert found.trainable == len(list(lines(1, config, pairs)))
     assert found.agreed == sum(better > worse for _, better, worse in scored)
     assert found.disagreed == len(against)

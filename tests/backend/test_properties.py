@@ -1,6 +1,8 @@
 """What the reward pays for, through a real backend: planted properties are found first, and nothing is found in noise."""
 
 import random
+import sys
+from math import comb, sqrt
 
 import pytest
 from acting import GRPO
@@ -8,6 +10,7 @@ from planted import Reward, odd, trained
 from serving import Backend
 
 from backend.contract.properties import PaidFor
+from backend.properties.hints import FELL, JUDGED
 
 
 def names(found: PaidFor) -> list[list[str]]:
@@ -93,3 +96,97 @@ def test_a_phrase_that_was_there_from_the_start_is_not_a_hint(shared_backend: Ba
     found = shared_backend.client.properties(trained(shared_backend, expert, steps=24))
     assert found.properties[0].clear
     assert found.hints == []
+
+
+def more_often(step: int) -> float:
+    """In 24 steps, a share that rises in the middle, and never so low or high that most groups would have all or none."""
+    return 0.3 if step < 12 else 0.7
+
+
+def judge(backend: Backend, run: int, *, late: float, most: int = 100) -> None:
+    """One choice in each group whose rewards differ: as the reward says in the first 12 steps, after them in this share of groups.
+
+    At most so many groups of the later steps are judged.
+    """
+    seen = 0
+    for head in backend.client.groups(run, limit=200).items:
+        if head.state != "live" or (head.step >= 12 and seen == most):
+            continue
+        agrees = head.step < 12 or int((seen + 1) * late) > int(seen * late)
+        seen += head.step >= 12
+        members = sorted(backend.client.group(head.id).completions, key=lambda one: one.reward or 0.0, reverse=agrees)
+        backend.client.people.choose(head.id, better=members[0].id, worse=members[-1].id)
+
+
+@pytest.mark.parametrize(("late", "level"), [(0.0, "warning"), (0.7, "note"), (0.9, None)])
+def test_people_who_agree_less_while_the_reward_rises_are_a_hint(
+    shared_backend: Backend, late: float, level: str | None
+) -> None:
+    run = trained(shared_backend, expert, steps=24, truth=expert, expert=more_often)
+    judge(shared_backend, run, late=late)
+    hints = shared_backend.client.properties(run).hints
+    assert [(one.code, one.level) for one in hints] == ([] if level is None else [("agreement_falls", level)])
+    for one in hints:
+        assert one.numbers["before"] == 1.0
+        assert one.numbers["now"] == pytest.approx(late, abs=0.03)
+        assert one.numbers["reward_before"] < one.numbers["reward_now"]
+        assert one.evidence is not None
+        assert (one.evidence.from_step, one.evidence.to_step) == (0, 23)
+    assert shared_backend.client.properties(run, reward="judge").hints == []  # people are asked about the total
+    assert shared_backend.client.properties(run, from_step=12).hints == []  # all as before the fall, or as after it
+
+
+def test_people_who_agree_less_are_no_hint_while_the_reward_falls_or_few_are_judged(shared_backend: Backend) -> None:
+    falling = trained(shared_backend, expert, steps=24, truth=expert, expert=lambda step: more_often(23 - step))
+    judge(shared_backend, falling, late=0.0)
+    rising = trained(shared_backend, expert, steps=24, truth=expert, expert=more_often)
+    judge(shared_backend, rising, late=0.0, most=JUDGED - 1)
+    assert [shared_backend.client.properties(run).hints for run in (falling, rising)] == [[], []]
+
+
+@pytest.mark.parametrize("groups", [(JUDGED, JUDGED), (JUDGED, 40), (40, JUDGED), (60, 60)])
+def test_an_agreement_that_stays_as_it_is_seldom_seems_to_fall(groups: tuple[int, int]) -> None:
+    first, last = groups
+
+    def seems_to_fall(share: float) -> float:
+        chance = 0.0
+        for a in range(first + 1):
+            for b in range(last + 1):
+                whole = (a + b) / (first + last)
+                error = sqrt(whole * (1 - whole) * (1 / first + 1 / last))
+                if a / first > b / last and a / first - b / last >= FELL * error:
+                    chance += (
+                        comb(first, a)
+                        * share**a
+                        * (1 - share) ** (first - a)
+                        * (comb(last, b) * share**b * (1 - share) ** (last - b))
+                    )
+        return chance
+
+    assert max(seems_to_fall(percent / 100) for percent in range(50, 100, 5)) < 0.005
+
+
+def says_again(text: str, _place: int) -> float:
+    return float("look look" in text)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_in_a_window_of_few_steps_repetition_that_does_not_grow_is_no_hint(shared_backend: Backend, steps: int) -> None:
+    run = trained(shared_backend, says_again, steps=steps, groups=16, phrase="look look look look look look")
+    found = shared_backend.client.properties(run)
+    assert "the share of words that repeat earlier ones" in str(names(found))
+    assert (found.groups, found.hints) == (16 * steps, [])
+
+
+def test_a_phrase_that_comes_within_four_steps_is_seen(shared_backend: Backend) -> None:
+    run = trained(shared_backend, says_again, steps=4, groups=16, expert=lambda step: 0.9 if step > 1 else 0.0)
+    line = shared_backend.client.properties(run).phrases[0]
+    assert line.phrase == "as an expert"
+    assert line.first == 0.0
+    assert line.last > 0.7
+
+
+def test_rewards_as_large_as_floats_can_be_have_an_answer(shared_backend: Backend) -> None:
+    run = trained(shared_backend, lambda text, _: 1.7e308 * (1 if "expert" in text else -1))
+    first = shared_backend.client.properties(run).properties[0]
+    assert (first.of, first.effect) == ("as an expert", sys.float_info.max)

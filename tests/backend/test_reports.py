@@ -228,8 +228,7 @@ def test_a_trace_file_that_was_damaged_is_not_shown_as_if_it_were_whole(backend:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"sha256": "0" * 64}, {"data": "***"}, {"data": "", "sha256": hashlib.sha256(b"").hexdigest()}],
+    "change", [{"sha256": "0" * 64}, {"data": "***"}, {"data": "", "sha256": hashlib.sha256(b"").hexdigest()}]
 )
 def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: dict[str, str]) -> None:
     actor = began(backend)

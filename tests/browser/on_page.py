@@ -65,6 +65,22 @@ def open_section(page: Page, name: str) -> None:
     expect(section.locator("details")).to_have_css("overflow", "visible")
 
 
+def id_in(page: Page, path: str) -> int:
+    """The run or group that the page's address names."""
+    page.wait_for_url(re.compile(rf"/{path}\?(.*&)?id=\d+"))
+    found = re.search(r"[?&]id=(\d+)", page.url)
+    assert found is not None
+    return int(found[1])
+
+
+def start(page: Page) -> int:
+    """Press the button; the new run's number."""
+    button = page.get_by_role("button", name="Start run")
+    expect(button).to_be_enabled()
+    button.click()
+    return id_in(page, "run")
+
+
 def cards(page: Page, completions: int) -> list[Card]:
     """The cards of a group with this number of completions, in their order; equal ones share a card."""
     heads = page.locator("[class*='st-key-card-']")

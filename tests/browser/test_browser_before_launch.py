@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, click_row, field, fill, settled
+from on_page import cards, click_row, field, fill, settled, start
 from playwright.sync_api import Page, expect
 from processes import tiny_run, wait_until
 from stack import HOSTILE, IMAGE, Stack
@@ -35,9 +35,8 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     expect(forecast).to_contain_text(re.compile(r"At group size 4 (about )?\S+( than)? .*of the groups will be dead"))
     expect(forecast.locator("canvas, svg.marks").first).to_be_visible()
     expect(panel).to_contain_text(re.compile(r"measured by the rewards on 4 prompts, success rate [\d.]+"))
-    expect(page.locator(".st-key-before-launch-group")).to_contain_text(
-        "which is reward − mean of the other 15"
-    )  # the form's estimator
+    # the form's estimator
+    expect(page.locator(".st-key-before-launch-group")).to_contain_text("which is reward − mean of the other 15")
     first = cards(page, 16)
     assert all(0 <= float(card.reward) <= 1 for card in first)
 
@@ -47,11 +46,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     again.get_by_role("radio", name="Form").or_(again.get_by_role("button", name="Form", exact=True)).first.click()
     expect(field(again, "Steps")).to_have_value("55")
     expect(field(again, "Group size")).to_have_value("4")
-    again.get_by_role("button", name="Start run").click()
-    again.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
-    found = re.search(r"[?&]id=(\d+)", again.url)
-    assert found is not None
-    run = stack.client.run(int(found[1]))
+    run = stack.client.run(start(again))
     stack.client.command(run.id, "stop")
     assert run.config["budget"]["steps"] == 55  # type: ignore[index,call-overload]
     assert run.config["recipe"] == "rloo"

@@ -194,14 +194,7 @@ def test_a_report_of_hostile_texts_is_a_page_of_text(
     watch = Watch(page, "")
     page.goto(file.as_uri())
     expect(page.locator("article.group")).not_to_have_count(0)
-    for words in (
-        hostile.SCRIPT,
-        hostile.STREAMLIT,
-        hostile.MARKDOWN,
-        "w" * 300,
-        "␛[2J␛[31mred",
-        "⟦RLO⟧txet desrever",
-    ):
+    for words in (hostile.SCRIPT, hostile.STREAMLIT, hostile.MARKDOWN, "w" * 300, "␛[2J␛[31mred", "⟦RLO⟧txet desrever"):
         assert words in page.locator("body").evaluate("body => body.textContent")
     assert watch.problems() == []
     expect(page.locator("script, img, iframe, object, embed, link")).to_have_count(0)

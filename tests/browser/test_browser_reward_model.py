@@ -5,24 +5,13 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import field, fill, open_section, settled
+from on_page import field, fill, open_section, settled, start
 from playwright.sync_api import Page, expect
 from stack import Stack
 
 from dashboard.components.chart import place_key
 
 pytestmark = pytest.mark.slow
-
-
-def start(page: Page) -> int:
-    """Press the button; the new run's number."""
-    button = page.get_by_role("button", name="Start run")
-    expect(button).to_be_enabled()
-    button.click()
-    page.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
-    found = re.search(r"[?&]id=(\d+)", page.url)
-    assert found is not None
-    return int(found[1])
 
 
 def finished(page: Page, stack: Stack, run_id: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import press, settled
+from on_page import id_in, press, settled
 from playwright.sync_api import Dialog, Locator, Page, expect
 from stack import LONG, ODD, SHORT, Stack
 
@@ -55,7 +55,7 @@ def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(
     assert all(len(set(colouring)) > 1 for colouring in seen)
 
     offered.and_(page.get_by_label("Entropy")).check()
-    trace = stack.client.tokens(stack.client.group(_group(page)).completions[0].id)
+    trace = stack.client.tokens(stack.client.group(id_in(page, "group")).completions[0].id)
     assert trace.entropy is not None
     page.get_by_role("option").nth(5).hover()
     known = trace.entropy[5]
@@ -92,12 +92,6 @@ def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_
     rest = "view => view.getBoundingClientRect().bottom - view.querySelector('.tokens').getBoundingClientRect().bottom"
     assert page.locator(".view").evaluate(rest) < 5
     assert page.locator(".panel").evaluate("panel => panel.offsetHeight") < 160
-
-
-def _group(page: Page) -> int:
-    found = re.search(r"[?&]id=(\d+)", page.url)
-    assert found is not None
-    return int(found[1])
 
 
 def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(
@@ -161,7 +155,7 @@ def test_a_long_completion_keeps_scroll_pin_and_hover_while_its_run_goes_on(
     chart.hover(position={**middle, "x": box["width"] * 0.25})  # a token is a fraction of a pixel wide
     expect(page.locator(".tokens .hovered")).to_have_id(re.compile(r"token-(99|100)\d$"))
     clipped = page.locator(".tokens .clipped")
-    trace = stack.client.tokens(stack.client.group(_group(page)).completions[1].id)
+    trace = stack.client.tokens(stack.client.group(id_in(page, "group")).completions[1].id)
     expect(clipped).to_have_count(sum(trace.clipped or []))
 
     recorded.finish(stack.client, run_id, claim)

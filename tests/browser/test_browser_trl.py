@@ -44,9 +44,8 @@ def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
         assert stack.client.run(run.id).status == "running"
         page.locator(".st-key-show").get_by_role("radio", name="dead", exact=True).click()
         page.wait_for_url(re.compile("show=dead"))
-        page.get_by_text(
-            "Follow the newest", exact=True
-        ).click()  # or the table goes on to another step beneath the pointer
+        # otherwise the table goes on to another step beneath the pointer
+        page.get_by_text("Follow the newest", exact=True).click()
         expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
         settled(page)
         click_row(page, f"groups-{run.id}", 0)

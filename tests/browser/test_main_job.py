@@ -8,7 +8,21 @@ from contextlib import contextmanager
 from statistics import fmean, pstdev
 
 import pytest
-from on_page import cards, click_row, field, fill, lines, open_section, points, precision, rows, settled, value
+from on_page import (
+    cards,
+    click_row,
+    field,
+    fill,
+    id_in,
+    lines,
+    open_section,
+    points,
+    precision,
+    rows,
+    settled,
+    start,
+    value,
+)
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -18,22 +32,6 @@ pytestmark = pytest.mark.slow
 
 STEPS = 20
 MINUTES = 4 * 60_000  # for a loaded machine: twenty steps take seconds
-
-
-def id_in(page: Page, path: str) -> int:
-    """The run or group that the page's address names."""
-    page.wait_for_url(re.compile(rf"/{path}\?(.*&)?id=\d+"))
-    found = re.search(r"[?&]id=(\d+)", page.url)
-    assert found is not None
-    return int(found[1])
-
-
-def start(page: Page) -> int:
-    """Press the button; the new run's number."""
-    button = page.get_by_role("button", name="Start run")
-    expect(button).to_be_enabled()
-    button.click()
-    return id_in(page, "run")
 
 
 @contextmanager

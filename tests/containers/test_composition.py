@@ -1,12 +1,11 @@
 """The composition trains a run from the form, and loses nothing when it is started anew."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import chromium
 import pytest
-from browser.on_page import field, fill, open_section
+from browser.on_page import field, fill, open_section, start
 from composition import SERVICES, Composition, wait_until
 from playwright.sync_api import Browser, Page, expect
 
@@ -43,13 +42,7 @@ def start_from_the_form(page: Page, name: str, steps: int) -> int:
     open_section(page, "budget")
     fill(page, "Prompts per evaluation", "8")
     fill(page, "Name", name, ".st-key-preflight")
-    button = page.get_by_role("button", name="Start run")
-    expect(button).to_be_enabled()
-    button.click()
-    page.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
-    found = re.search(r"[?&]id=(\d+)", page.url)
-    assert found is not None
-    return int(found[1])
+    return start(page)
 
 
 def parts(records: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:

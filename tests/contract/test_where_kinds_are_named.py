@@ -84,10 +84,8 @@ def test_a_reward_is_named_in_three_files_or_in_six_if_it_needs_the_worker(kind:
 )
 def test_a_metric_is_named_where_it_is_measured_and_where_it_is_shown(metric: str) -> None:
     shown = {path for path in _with_text(metric) if not path.startswith("benchmarks/")}  # which invent runs that log it
-    compared = {
-        "dashboard/comparison/controls.py",
-        "backend/contract/foreign_metrics.py",
-    }  # a first choice, or the same as another trainer's
+    # a first choice, or the same as another trainer's
+    compared = {"dashboard/comparison/controls.py", "backend/contract/foreign_metrics.py"}
     assert {"worker/step_report.py", "dashboard/charts/meaning.py"} <= shown <= listed("a metric") | compared
 
 

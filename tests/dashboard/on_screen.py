@@ -1,5 +1,6 @@
 """What a page says and keeps, without a browser."""
 
+from collections.abc import Callable
 from concurrent.futures import wait
 from typing import cast
 
@@ -8,6 +9,9 @@ from streamlit.testing.v1.element_tree import FileUploader
 
 from dashboard.form.dataset import Transfer
 from dashboard.form.draft import Draft
+
+Open = Callable[..., AppTest]
+"""Opens a page by its name and the parameters of its address."""
 
 
 def shown(at: AppTest) -> str:

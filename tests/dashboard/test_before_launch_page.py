@@ -1,11 +1,10 @@
 """Before launch on the New run page: what is asked, what is waited for, what is shown, and a form that never changes."""
 
-from collections.abc import Callable
 from typing import cast
 
 import pytest
 import recorded
-from on_screen import draft_of, texts
+from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,7 +16,6 @@ from dashboard.format import size
 
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 SCRIPT = "<script>alert('script')</script>"
 
 
@@ -32,7 +30,7 @@ def press(at: AppTest, label: str) -> None:
     assert not at.exception
 
 
-def asked(open_page: OpenPage, backend: Backend, **query: object) -> tuple[AppTest, Run]:
+def asked(open_page: Open, backend: Backend, **query: object) -> tuple[AppTest, Run]:
     """The page after a press of the button, and the sample that it queued."""
     at = open_page("new-run", **query)
     press(at, "Sample before launch")
@@ -64,7 +62,7 @@ def fail(backend: Backend, sample: Run, error: RunError) -> None:
     backend.client.fail(sample.id, p.Fail(attempt=claim.attempt, error=error))
 
 
-def loaded_again(open_page: OpenPage, **query: object) -> AppTest:
+def loaded_again(open_page: Open, **query: object) -> AppTest:
     """The page at that address in a session that has never seen it."""
     at = open_page("new-run")
     del at.session_state["draft"]
@@ -76,7 +74,7 @@ def loaded_again(open_page: OpenPage, **query: object) -> AppTest:
     return at
 
 
-def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page: OpenPage, backend: Backend) -> None:
+def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run", recipe="rloo")
     at.number_input(key=draft_of(at).key("sampling.group_size")).set_value(20).run()
     at.number_input(key=draft_of(at).key("budget.seed")).set_value(11).run()
@@ -94,7 +92,7 @@ def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page:
     assert backend.client.run(sample.id).status == "stopped"
 
 
-def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page: OpenPage, backend: Backend) -> None:
+def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     assert "queued" in str(at.get("progress")[0].proto.text)  # type: ignore[attr-defined]
     claim = claimed(backend, sample)
@@ -111,7 +109,7 @@ def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page:
     assert "This sample was cancelled. The form is as it was." in texts(at)
 
 
-def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: OpenPage, backend: Backend) -> None:
+def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: Open, backend: Backend) -> None:
     assert backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim is None
     judged: Json = {"kind": "judge", "name": "judge", "endpoint": "our-judge"}
     sample = backend.client.create_run(
@@ -123,7 +121,7 @@ def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: OpenPa
 
 
 def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_counts_with_it(
-    open_page: OpenPage, backend: Backend
+    open_page: Open, backend: Backend
 ) -> None:
     at, sample = asked(open_page, backend)
     answer(backend, sample, [1.0] * 12 + [0.1] * 4, [0.1] * 16)
@@ -138,7 +136,7 @@ def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_coun
     assert "**Dead:** all 16 scored completions got 0.100" in texts(dead)
 
 
-def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: OpenPage, backend: Backend) -> None:
+def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     answer(backend, sample, [0.1] * 8 + [0.0] * 8)  # none is right, but their rewards differ
     at.run()
@@ -149,7 +147,7 @@ def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: 
     assert "| 47 % | 8 % | **< 1 %** | < 1 % |" in said
 
 
-def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: OpenPage, backend: Backend) -> None:
+def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run", recipe="rloo")
     at.number_input(key=draft_of(at).key("budget.steps")).set_value(77).run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
@@ -166,7 +164,7 @@ def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: Open
     assert draft_of(again).get("budget.steps") == 77
 
 
-def test_a_form_that_changed_since_says_in_what(open_page: OpenPage, backend: Backend) -> None:
+def test_a_form_that_changed_since_says_in_what(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     answer(backend, sample, [1.0, 0.1] * 8)
     draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
@@ -175,7 +173,7 @@ def test_a_form_that_changed_since_says_in_what(open_page: OpenPage, backend: Ba
     assert "unknown until the model's answers are sampled: **Sample before launch**" in texts(at)
 
 
-def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: OpenPage, backend: Backend) -> None:
+def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     answer(backend, sample, [1.0, 0.1] * 4)
     at.run()
@@ -183,7 +181,7 @@ def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: OpenP
     assert "4 of 8 completions right" in texts(at)
 
 
-def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_page: OpenPage, backend: Backend) -> None:
+def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     answer(backend, sample, [None] * 4 + [1.0] * 12, text=SCRIPT)
     at.run()
@@ -198,7 +196,7 @@ def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_pa
     assert SCRIPT not in html
 
 
-def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: OpenPage, backend: Backend) -> None:
+def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     fail(
         backend,
@@ -210,7 +208,7 @@ def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: 
     assert f"the reward {SCRIPT} returned a str" in [code.value for code in at.code]
 
 
-def test_a_form_that_cannot_be_sampled_says_what_is_wrong_and_queues_nothing(open_page: OpenPage) -> None:
+def test_a_form_that_cannot_be_sampled_says_what_is_wrong_and_queues_nothing(open_page: Open) -> None:
     at = open_page("new-run")
     draft_of(at).change({"sampling.temperature": -1.0})
     at.run()
@@ -221,7 +219,7 @@ def test_a_form_that_cannot_be_sampled_says_what_is_wrong_and_queues_nothing(ope
 
 
 def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
-    open_page: OpenPage, backend: Backend
+    open_page: Open, backend: Backend
 ) -> None:
     at = open_page("new-run")
     draft_of(at).change({"rewards.functions": [{"kind": "format", "name": "format", "weight": 1, "tags": ["answer"]}]})

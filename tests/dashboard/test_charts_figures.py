@@ -37,15 +37,8 @@ LOGGED = (
     *("reward", "rewards/correctness/mean", "rewards/format/mean", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),
     *("group_reward_std", "frac_reward_zero_std", "frac_unscored", "kl", "entropy", "completions/mean_length"),
     *("completions/clipped_ratio", "clip_ratio/low_mean", "clip_ratio/high_mean", "loss", "grad_norm", "learning_rate"),
-    *(
-        "time/rollout",
-        "time/reward",
-        "time/reference",
-        "time/update",
-        "time/report",
-        "tokens_per_second",
-        "peak_memory",
-    ),
+    *("time/rollout", "time/reward", "time/reference", "time/update", "time/report"),
+    *("tokens_per_second", "peak_memory"),
 )
 each_panel = pytest.mark.parametrize("panel", panels(LOGGED, ["correctness", "format"]), ids=lambda panel: panel.key)
 

@@ -7,15 +7,8 @@ from dashboard.charts.meaning import meaning
 from dashboard.charts.training import pair_panels, training_figure
 
 SHARED = (
-    "loss",
-    "grad_norm",
-    "learning_rate",
-    "step_time",
-    "num_tokens",
-    "peak_memory",
-    "eval/loss",
-    "eval/accuracy",
-    "eval/margin",
+    *("loss", "grad_norm", "learning_rate", "step_time", "num_tokens", "peak_memory"),
+    *("eval/loss", "eval/accuracy", "eval/margin"),
 )
 LOGGED = {
     "reward_model": (*SHARED, "accuracy", "margin", "mean_reward"),

@@ -75,10 +75,7 @@ def test_wall_time_is_the_sum_of_the_step_times() -> None:
 def test_wall_time_of_a_thinned_series_stands_for_the_steps_left_out() -> None:
     metrics = Metrics(
         run_id=1,
-        series={
-            "reward": Series(step=[9], value=[0.3]),
-            "step_time": Series(step=[0, 4, 9], value=[2.0, 2.0, 2.0]),
-        },
+        series={"reward": Series(step=[9], value=[0.3]), "step_time": Series(step=[0, 4, 9], value=[2.0, 2.0, 2.0])},
     )
     assert positions(metrics, "reward", "time", 8).tolist() == [20.0]
 

@@ -1,13 +1,13 @@
 """The comparison of runs against a real backend."""
 
 import re
-from collections.abc import Callable
 from hashlib import sha256
 from statistics import fmean
 
 import pandas as pd
 import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -18,8 +18,6 @@ from dashboard.comparison.settings import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def sentences(at: AppTest) -> str:
@@ -220,9 +218,8 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
         rf"No kl was recorded in no \*kl\* \#{run_id}\."
     ]
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
-    assert not [
-        text.value for text in grouped.caption if text.value.startswith("No kl")
-    ]  # both are of one group, which has it
+    # both are of one group, which has it
+    assert not [text.value for text in grouped.caption if text.value.startswith("No kl")]
 
 
 def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend: Backend) -> None:

@@ -1,11 +1,11 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Event
 from typing import Any, BinaryIO
 
 import pytest
-from on_screen import arrive, choose, draft_of, key, send, texts, uploader
+from on_screen import Open, arrive, choose, draft_of, key, send, texts, uploader
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -14,7 +14,6 @@ from backend.contract.records import Upload
 
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
     f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
 )
@@ -31,7 +30,7 @@ def backend(shared_backend: Backend) -> Backend:
 
 
 @pytest.fixture
-def at(open_page: OpenPage) -> AppTest:
+def at(open_page: Open) -> AppTest:
     """The form, with the task dataset."""
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()

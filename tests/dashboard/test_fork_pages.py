@@ -1,11 +1,9 @@
 """Forks on the pages: their family, and where they part."""
 
-from collections.abc import Callable
-
 import pytest
 from acting import GRPO, Actor, group
+from on_screen import Open
 from serving import Backend
-from streamlit.testing.v1 import AppTest
 
 from backend.contract.groups import GroupReport
 from backend.contract.inspection import Difference
@@ -13,8 +11,6 @@ from backend.contract.records import Run
 from dashboard.comparison.metrics import shared_steps
 from dashboard.comparison.partings import words
 from dashboard.run.family import tree
-
-Open = Callable[..., AppTest]
 
 
 def trained(actor: Actor, first: int, last: int, groups: list[GroupReport]) -> None:

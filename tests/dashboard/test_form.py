@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from dashboard.form.draft import Unreadable, from_text, to_yaml
+from dashboard.form.draft import Unreadable, from_text
 from dashboard.form.fields import in_labels
 from dashboard.form.schema import (
     FIELDS,
@@ -27,7 +27,16 @@ from dashboard.form.schema import (
 )
 from dashboard.form.widgets import fits
 from dashboard.stored import get, put
-from dashboard.wording import read_lines, read_number, read_settings, show_lines, show_number, show_settings, title
+from dashboard.wording import (
+    dump,
+    read_lines,
+    read_number,
+    read_settings,
+    show_lines,
+    show_number,
+    show_settings,
+    title,
+)
 
 GRPO = FIELDS["grpo"]
 DEFAULT = GrpoConfig().model_dump(mode="json")
@@ -210,12 +219,12 @@ def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> Non
 @pytest.mark.slow
 def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:
     config = {**DEFAULT, "task": {"kind": "single_prompt", "prompt": prompt}}
-    assert get(from_text(to_yaml(config), {})[0], "task.prompt") == prompt
+    assert get(from_text(dump(config), {})[0], "task.prompt") == prompt
 
 
 @recipes
 def test_an_exported_recipe_is_imported_unchanged(recipe: RecipeCard) -> None:
-    assert from_text(to_yaml(recipe.config), {})[0] == recipe.config
+    assert from_text(dump(recipe.config), {})[0] == recipe.config
 
 
 def test_a_file_means_the_same_in_the_form_and_on_the_command_line() -> None:
@@ -233,7 +242,7 @@ def test_a_setting_that_no_json_holds_stays_as_it_was_typed(text: str) -> None:
 def test_a_part_that_stands_in_two_places_is_exported_twice() -> None:
     stop: list[Json] = ["a", "b"]
     config: dict[str, Json] = {**DEFAULT, "sampling": {"stop": stop}, "evaluation": {"stop": stop}}
-    assert get(from_text(to_yaml(config), {})[0], "evaluation.stop") == stop
+    assert get(from_text(dump(config), {})[0], "evaluation.stop") == stop
 
 
 @pytest.mark.parametrize(

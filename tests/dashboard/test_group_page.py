@@ -1,14 +1,13 @@
 """A group's page against a real backend."""
 
 import re
-from collections.abc import Callable
 from html import unescape
 from statistics import fmean, pstdev
 
 import pytest
 import recorded
 from following import follow
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -18,8 +17,6 @@ from dashboard.group.cards import equal_ones, places
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def written(at: AppTest) -> list[str]:

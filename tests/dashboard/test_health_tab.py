@@ -120,6 +120,5 @@ def test_the_curve_shows_the_steps_of_the_evidence_and_some_before() -> None:
     spec = evidence_figure("kl", Series(step=[60, 99], value=[0.1, None]), evidence).spec
     assert "90" in str(spec)
     whole = evidence_figure("kl", Series(step=[0], value=[0.1]), Evidence(from_step=0, to_step=9)).spec
-    assert (
-        str(spec).count("'rule'") - str(whole).count("'rule'") == 1
-    )  # where evidence is all there is, nothing marks it
+    # where evidence is all there is, nothing marks it
+    assert str(spec).count("'rule'") - str(whole).count("'rule'") == 1

@@ -200,9 +200,8 @@ def test_the_axis_of_samples_counts_what_dynamic_sampling_took_out(
     backend: Backend, compared: Callable[..., metrics.Found], steps: int, counted: bool
 ) -> None:
     random = np.random.default_rng(steps)
-    gone = np.where(
-        random.random(steps) < 0.4, 0, random.integers(1, 40, steps)
-    )  # groups of a step, beside 4 that stay
+    # groups of a step, beside 4 that stay
+    gone = np.where(random.random(steps) < 0.4, 0, random.integers(1, 40, steps))
     sampled, times = np.cumsum(8 * (4 + gone)), drawn("log-normal", steps)
     reports = [
         {

@@ -1,10 +1,8 @@
 """The model of the form, and settings to start with, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
 from acting import GRPO, Actor
-from on_screen import draft_of, texts
+from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
@@ -18,7 +16,6 @@ from backend.contract.training import GIB
 
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 SHAPE = ModelShape(
     hidden=896, layers=24, heads=14, kv_heads=2, head_dim=64, intermediate=4864, vocabulary=151_936, context=32_768
 )
@@ -45,7 +42,7 @@ def with_model(backend: Backend, source: str) -> int:
     return backend.client.create_run(config).id
 
 
-def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_page: OpenPage) -> None:
+def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_page: Open) -> None:
     tiny, smollm2, qwen, broken = chooser(open_page("new-run")).options
     assert tiny.startswith("Tiny arithmetic · comes along · 0.888 million parameters · ")
     assert tiny.endswith(", fits · builtin:tiny-arithmetic")
@@ -56,7 +53,7 @@ def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_pa
     assert broken == "broken · model root · cannot be trained · local:broken"
 
 
-def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(open_page: OpenPage) -> None:
+def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(open_page: Open) -> None:
     at = open_page("new-run")
     before = chooser(at).options
     chooser(at).set_value("local:qwen").run()
@@ -68,7 +65,7 @@ def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(
     assert chooser(at).options[2].endswith(", fits · local:qwen")
 
 
-def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open_page: OpenPage) -> None:
+def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open_page: Open) -> None:
     at = open_page("new-run")
     chooser(at).set_value("local:qwen").run()
     before = dict(draft_of(at).config)
@@ -82,7 +79,7 @@ def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open
     assert draft_of(at).get("model.lora") is None
 
 
-def test_each_setting_to_start_with_has_its_reason(open_page: OpenPage) -> None:
+def test_each_setting_to_start_with_has_its_reason(open_page: Open) -> None:
     at = open_page("new-run")
     chooser(at).set_value("local:qwen").run()
     shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
@@ -91,9 +88,7 @@ def test_each_setting_to_start_with_has_its_reason(open_page: OpenPage) -> None:
     assert "does not fit" in shown
 
 
-def test_a_model_of_the_hub_that_nobody_has_says_when_its_size_will_be_known(
-    open_page: OpenPage, backend: Backend
-) -> None:
+def test_a_model_of_the_hub_that_nobody_has_says_when_its_size_will_be_known(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run", clone=with_model(backend, "some/model"))
     assert chooser(at).options[-1] == "some/model · Hub · size unknown"
     shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
@@ -110,7 +105,7 @@ CONFIG_JSON = """{"model_type": "llama", "hidden_size": 2048, "intermediate_size
 
 
 def test_a_config_json_that_is_pasted_gives_size_and_memory_until_another_model_is_chosen(
-    open_page: OpenPage, backend: Backend
+    open_page: Open, backend: Backend
 ) -> None:
     at = open_page("new-run", clone=with_model(backend, "some/model"))
     paste(at, CONFIG_JSON)
@@ -133,7 +128,7 @@ def test_a_config_json_that_is_pasted_gives_size_and_memory_until_another_model_
         ("[1]", "A config.json is an object such as"),
     ],
 )
-def test_what_is_no_config_json_says_what_to_do(open_page: OpenPage, text: str, why: str) -> None:
+def test_what_is_no_config_json_says_what_to_do(open_page: Open, text: str, why: str) -> None:
     at = open_page("new-run")
     paste(at, text)
     assert not at.exception
@@ -141,7 +136,7 @@ def test_what_is_no_config_json_says_what_to_do(open_page: OpenPage, text: str, 
     assert next(button for button in at.button if button.label == "Estimate with it").disabled
 
 
-def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page: OpenPage) -> None:
+def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page: Open) -> None:
     at = open_page("new-run")
     paste(at, '{"model_type": "**gpt2**"}')
     next(button for button in at.button if button.label == "Estimate with it").click().run()
@@ -152,7 +147,7 @@ def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page:
     assert "nothing can be estimated" not in texts(at)
 
 
-def test_why_a_model_cannot_be_trained_is_no_markup(open_page: OpenPage) -> None:
+def test_why_a_model_cannot_be_trained_is_no_markup(open_page: Open) -> None:
     at = open_page("new-run")
     chooser(at).set_value("local:broken").run()
     [said] = [str(one.value) for one in at.markdown if "Broken cannot be read" in str(one.value)]

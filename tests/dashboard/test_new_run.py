@@ -8,7 +8,7 @@ import pytest
 import recorded
 from acting import SAMPLE
 from following import follow
-from on_screen import draft_of, key, send, texts
+from on_screen import Open, draft_of, key, send, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -26,7 +26,6 @@ from dashboard.stored import get, put
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
 DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
@@ -90,7 +89,7 @@ def nudge(widget: Widget) -> None:
 
 
 @EACH_RECIPE
-def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page: OpenPage, recipe: RecipeCard) -> None:
+def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page: Open, recipe: RecipeCard) -> None:
     at = open_page("new-run", recipe=recipe.id)
     assert draft_of(at).config == recipe.config
     labels = {"schema_version", "kind", "recipe"}
@@ -111,7 +110,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
 
 @EACH_RECIPE
 def test_the_run_that_starts_has_the_configuration_that_was_shown(
-    open_page: OpenPage, backend: Backend, recipe: RecipeCard
+    open_page: Open, backend: Backend, recipe: RecipeCard
 ) -> None:
     at = open_page("new-run", recipe=recipe.id)
     at.number_input(key=key(at, "budget.seed")).set_value(6)
@@ -124,7 +123,7 @@ def test_the_run_that_starts_has_the_configuration_that_was_shown(
     assert "draft" not in at.session_state
 
 
-def test_the_same_form_sent_twice_makes_one_run(open_page: OpenPage, backend: Backend) -> None:
+def test_the_same_form_sent_twice_makes_one_run(open_page: Open, backend: Backend) -> None:
     draft = draft_of(open_page("new-run"))
     first, second = (
         backend.client.create_run(draft.config, idempotency_key=draft.submission_key()).id for _ in range(2)
@@ -134,7 +133,7 @@ def test_the_same_form_sent_twice_makes_one_run(open_page: OpenPage, backend: Ba
     assert first == second != third
 
 
-def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: OpenPage) -> None:
+def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: Open) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
     at.text_input(key=key(at, "name")).set_value("mine")
@@ -155,7 +154,7 @@ def test_a_change_from_outside_renews_the_widgets_that_show_it_and_no_others() -
     assert [path for path in before if draft.key(path) == before[path]] == []
 
 
-def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page: OpenPage) -> None:
+def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page: Open) -> None:
     at = open_page("new-run")
     draft_of(at).change({"rewards.functions": [{"kind": "python", "name": "mine", "weight": 2.0, "function": "a:b"}]})
     at.run()
@@ -174,7 +173,7 @@ def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page:
     assert draft_of(at).name == "second"
 
 
-def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: OpenPage) -> None:
+def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: Open) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "algorithm.surrogate.kind")).set_value("dpo").run()
     fix = at.button(key=key(at, "preflight-fix-0"))
@@ -183,7 +182,7 @@ def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: OpenPage) -> None
     assert draft_of(at).get("algorithm.advantage.kind") == "best_worst"
 
 
-def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix(open_page: OpenPage) -> None:
+def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix(open_page: Open) -> None:
     at = open_page("new-run")
     assert not start_disabled(at)
     at.number_input(key=key(at, "budget.steps")).set_value(5).run()
@@ -199,7 +198,7 @@ def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix
     ("field", "number"), [("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)]
 )
 def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(
-    open_page: OpenPage, field: str, number: int
+    open_page: Open, field: str, number: int
 ) -> None:
     at = open_page("new-run")
     typed = at.number_input(key=key(at, field))
@@ -210,7 +209,7 @@ def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(
     assert f"(got {number})" in texts(at)
 
 
-def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
+def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: Open, backend: Backend) -> None:
     backend.client.ask(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU", store="/s")))
     at = open_page("new-run")
     engine = at.selectbox(key=key(at, "sampling.engine"))
@@ -224,7 +223,7 @@ def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page
     assert start_disabled(at)
 
 
-def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend: Backend) -> None:
+def test_the_time_is_of_the_steps_alone_and_says_so(open_page: Open, backend: Backend) -> None:
     client, plain = backend.client, WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")
     client.ask(ClaimRequest(worker=plain))
     [time] = [one.value for one in open_page("new-run").markdown if one.value.startswith(":gray[Time]")]
@@ -243,7 +242,7 @@ def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend
     assert "scoring and evaluations are not counted" in time
 
 
-def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) -> None:
+def test_what_is_no_number_is_refused_where_it_was_typed(open_page: Open) -> None:
     at = open_page("new-run")
     at.text_input(key=key(at, "optimizer.learning_rate")).set_value("fast").run()
     assert start_disabled(at)
@@ -253,7 +252,7 @@ def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) ->
     assert draft_of(at).get("optimizer.learning_rate") == 2e-4
 
 
-def test_preflight_says_what_the_run_would_do(open_page: OpenPage) -> None:
+def test_preflight_says_what_the_run_would_do(open_page: Open) -> None:
     at = open_page("new-run")
     assert "16 prompts × 8 completions = **128** a step" in texts(at)
     assert "**12,800** completions in all" in texts(at)
@@ -262,7 +261,7 @@ def test_preflight_says_what_the_run_would_do(open_page: OpenPage) -> None:
     assert "unknown until the model's answers are sampled" in texts(at)
 
 
-def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: OpenPage) -> None:
+def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Open) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     at.button(key="recipe-grpo-notebook").click().run()
@@ -273,7 +272,7 @@ def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Op
     assert not [button for button in at.button if button.label.startswith("Set ")]
 
 
-def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: OpenPage) -> None:
+def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: Open) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     at.switch_page(script("workers")).run()
@@ -281,7 +280,7 @@ def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page:
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
 
 
-def test_a_run_that_another_program_trains_fills_no_form(open_page: OpenPage, backend: Backend) -> None:
+def test_a_run_that_another_program_trains_fills_no_form(open_page: Open, backend: Backend) -> None:
     config = RecordedConfig(trainer=Trainer(name="TRL"))
     recording = Recording(key="k" * 16, worker="a script", name="theirs", config=config)
     at = open_page("new-run", clone=backend.client.record(recording).run_id)
@@ -289,14 +288,12 @@ def test_a_run_that_another_program_trains_fills_no_form(open_page: OpenPage, ba
     assert "Filled from run" not in texts(at)
 
 
-def test_the_number_of_a_sample_in_the_address_opens_the_form_as_it_comes(
-    open_page: OpenPage, backend: Backend
-) -> None:
+def test_the_number_of_a_sample_in_the_address_opens_the_form_as_it_comes(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run", clone=backend.client.create_run(SAMPLE).id)
     assert draft_of(at).config["kind"] == "grpo"
 
 
-def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backend: Backend) -> None:
+def test_a_clone_opens_filled_in_and_names_its_parent(open_page: Open, backend: Backend) -> None:
     config = put(DEFAULT, "sampling.group_size", 5)
     parent = backend.client.create_run(cast("dict[str, Json]", config), name="first", tags=["a"])
     at = open_page("new-run", clone=parent.id)
@@ -309,7 +306,7 @@ def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backe
     assert get(copy.config, "sampling.group_size") == 7
 
 
-def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backend: Backend) -> None:
+def test_a_checkpoint_can_be_the_start_of_another_run(open_page: Open, backend: Backend) -> None:
     parent = backend.client.create_run(DEFAULT)
     at = open_page("new-run", **{"from": f"{parent.id}@3"})
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
@@ -318,12 +315,12 @@ def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backe
     assert draft_of(at).config == draft_of(at).kept  # the address leads to it again
 
 
-def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: OpenPage) -> None:
+def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: Open) -> None:
     at = open_page("new-run", clone=999)
     assert "There is no run 999." in texts(at)
 
 
-def test_another_task_brings_its_own_fields(open_page: OpenPage) -> None:
+def test_another_task_brings_its_own_fields(open_page: Open) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("countdown").run()
     assert draft_of(at).get("task.numbers") == 4
@@ -331,7 +328,7 @@ def test_another_task_brings_its_own_fields(open_page: OpenPage) -> None:
     assert not start_disabled(at)
 
 
-def test_rewards_are_added_and_taken_away(open_page: OpenPage) -> None:
+def test_rewards_are_added_and_taken_away(open_page: Open) -> None:
     at = open_page("new-run")
     at.button(key=key(at, "rewards.functions.add.format")).click().run()
     assert [get(one, "name") for one in cast(list[Json], draft_of(at).get("rewards.functions"))] == [
@@ -345,7 +342,7 @@ def test_rewards_are_added_and_taken_away(open_page: OpenPage) -> None:
     assert at.button(key=key(at, "rewards.functions.0.remove")).disabled
 
 
-def test_a_gate_chooses_among_the_rewards_there_are(open_page: OpenPage) -> None:
+def test_a_gate_chooses_among_the_rewards_there_are(open_page: Open) -> None:
     at = open_page("new-run")
     at.button(key=key(at, "rewards.gates.add.gate")).click().run()
     at.selectbox(key=key(at, "rewards.gates.0.reward")).set_value("correctness").run()
@@ -353,7 +350,7 @@ def test_a_gate_chooses_among_the_rewards_there_are(open_page: OpenPage) -> None
     assert not start_disabled(at)
 
 
-def test_lora_is_a_switch_with_fields_of_its_own(open_page: OpenPage) -> None:
+def test_lora_is_a_switch_with_fields_of_its_own(open_page: Open) -> None:
     at = open_page("new-run")
     at.toggle(key=key(at, "model.lora")).set_value(True).run()
     at.number_input(key=key(at, "model.lora.rank")).set_value(4).run()
@@ -363,7 +360,7 @@ def test_lora_is_a_switch_with_fields_of_its_own(open_page: OpenPage) -> None:
     assert draft_of(at).get("model.lora") is None
 
 
-def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, backend: Backend) -> None:
+def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     assert start_disabled(at)
@@ -377,14 +374,14 @@ def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, ba
     assert not start_disabled(at)
 
 
-def test_an_unreadable_file_is_refused_with_its_line(open_page: OpenPage) -> None:
+def test_an_unreadable_file_is_refused_with_its_line(open_page: Open) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     send(at, ("mine.jsonl", DATA + b"{broken"))
     assert "line 3" in texts(at)
 
 
-def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: OpenPage) -> None:
+def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: Open) -> None:
     at = open_page("new-run")
     draft_of(at).change({"sampling.group_size": 0, "task.kind": "chess", "algorithm.kl.estimator": "k9"})
     at.run()
@@ -396,7 +393,7 @@ def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: 
     assert draft_of(at).get("algorithm.kl.estimator") == "k3"
 
 
-def test_the_form_outlives_the_backend(open_page: OpenPage, dashboard_of: Callable[[str], None]) -> None:
+def test_the_form_outlives_the_backend(open_page: Open, dashboard_of: Callable[[str], None]) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     dashboard_of(NOBODY)
@@ -405,7 +402,7 @@ def test_the_form_outlives_the_backend(open_page: OpenPage, dashboard_of: Callab
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
 
 
-def test_a_configuration_of_trl_fills_the_form_and_says_what_it_could_not_take(open_page: OpenPage) -> None:
+def test_a_configuration_of_trl_fills_the_form_and_says_what_it_could_not_take(open_page: Open) -> None:
     at = open_page("new-run")
     draft = draft_of(at)
     text = "args = GRPOConfig(num_generations=4, per_device_train_batch_size=8, max_steps=30, learning_rate=rate(), min_p=0.5)"

@@ -1,16 +1,13 @@
 """The New run page for runs on preference pairs, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
-from on_screen import draft_of, texts
+from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 PAIRS = b'{"prompt": "2 + 2 x 6?", "chosen": "14", "rejected": "24"}\n{"prompt": "1 + 2 x 2?", "chosen": "5", "rejected": "6"}\n'
 
 
@@ -26,7 +23,7 @@ def sections(at: AppTest) -> list[str]:
 
 @pytest.mark.parametrize(("recipe", "kind"), [("reward-model", "reward_model"), ("dpo", "dpo")])
 def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_kind(
-    open_page: OpenPage, backend: Backend, recipe: str, kind: str
+    open_page: Open, backend: Backend, recipe: str, kind: str
 ) -> None:
     at = open_page("new-run")
     assert "Algorithm" in sections(at)
@@ -44,7 +41,7 @@ def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_ki
     assert (run.kind, run.config["recipe"]) == (kind, recipe)
 
 
-def test_own_pairs_are_chosen_by_their_columns(open_page: OpenPage, backend: Backend) -> None:
+def test_own_pairs_are_chosen_by_their_columns(open_page: Open, backend: Backend) -> None:
     upload = backend.client.upload("pairs.jsonl", PAIRS)
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
@@ -61,7 +58,7 @@ def test_own_pairs_are_chosen_by_their_columns(open_page: OpenPage, backend: Bac
     assert next(button for button in at.button if button.label == "Start run").disabled
 
 
-def test_what_does_not_go_together_is_said_at_its_field(open_page: OpenPage) -> None:
+def test_what_does_not_go_together_is_said_at_its_field(open_page: Open) -> None:
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
     draft.change({"optimizer.micro_batch_tokens": 64})

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 import recorded
+from on_screen import Open
 from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
@@ -16,7 +17,6 @@ from groupscope import Completion, Group
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 KNOWN: dict[str, Any] = {
     "sampling": {"group_size": 2, "prompts_per_step": 1},
     "rewards": {"functions": [{"name": "right", "weight": 1.0}]},
@@ -217,9 +217,8 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     at.number_input(key="set-wi_w_right").set_value(-1.0).run()
     assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
     assert "how this trainer's loss takes it was not recorded" in sentences(at)
-    named = {
-        "functions": [{"name": "is it / right?", "weight": 2e4}]
-    }  # no name and no weight that a reward of ours could have
+    # no name and no weight that a reward of ours could have
+    named = {"functions": [{"name": "is it / right?", "weight": 2e4}]}
     half = record(
         "half",
         [[Group("?", drawn)]],

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
@@ -16,8 +16,6 @@ from dashboard.stored import put
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def metrics(at: AppTest) -> dict[str, str]:
@@ -111,17 +109,7 @@ def test_equal_rewards_are_a_dead_group_but_not_for_softmax_weights(open_page: O
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "group_center",
-        "softmax",
-        "leave_one_out",
-        "batch_std",
-        "batch_baseline",
-        "none",
-        "normalize_then_sum",
-        "best_worst",
-    ],
+    "kind", "group_center softmax leave_one_out batch_std batch_baseline none normalize_then_sum best_worst".split()
 )
 def test_every_estimator_has_its_picture(open_page: Open, kind: str) -> None:
     at = open_page("playground", estimator=kind)

@@ -71,11 +71,7 @@ def test_settings_are_refused_in_the_words_of_the_contract() -> None:
 def test_the_three_readings_of_the_rewards_come_out() -> None:
     population, sample, softmax = readings(FOUR_OF_EIGHT)
     assert [short(one.reward_std) for one in (population, sample)] == ["0.5", "0.53"]
-    assert [spread(one) for one in (population, sample, softmax)] == [
-        "±1.0",
-        "±0.94",
-        "0.183 / 0.067",
-    ]
+    assert [spread(one) for one in (population, sample, softmax)] == ["±1.0", "±0.94", "0.183 / 0.067"]
 
 
 def test_an_uneven_group_shows_both_ends() -> None:

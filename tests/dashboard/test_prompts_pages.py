@@ -9,7 +9,7 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -21,7 +21,6 @@ from dashboard.prompts import draws
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 ADDITION, PRODUCT, PROBE = "What is 1 + 1?", "What is 2 x 3?", "What is 5 - 5?"
 
 
@@ -50,10 +49,7 @@ def run_id(backend: Backend) -> int:
         backend,
         "the **first**",
         [
-            [
-                group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]),
-                group(1, PROBE, [0.1, 0.0], state="probe"),
-            ],
+            [group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]), group(1, PROBE, [0.1, 0.0], state="probe")],
             [
                 group(0, ADDITION, [1.0, 0.0], ["it is 2", "it is 1"]),
                 group(1, PRODUCT, [1.0, 1.0], state="zero_variance"),

@@ -1,13 +1,12 @@
 """The editor's companion: a changed reward file scores the sample again, what that changed is said, and what looks like a mistake is marked."""
 
-from collections.abc import Callable
 from hashlib import sha256
 from typing import cast
 
 import pytest
 import recorded
 import streamlit as st
-from on_screen import draft_of, texts
+from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -19,7 +18,6 @@ from dashboard.before_launch.request import ask, files_now
 from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
 from dashboard.components.address import _WRITTEN
 
-OpenPage = Callable[..., AppTest]
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
 
 
@@ -182,7 +180,7 @@ def drawn(at: AppTest) -> AppTest:
 
 
 @pytest.fixture
-def sampled(open_page: OpenPage, backend: Backend) -> tuple[AppTest, int]:
+def sampled(open_page: Open, backend: Backend) -> tuple[AppTest, int]:
     """The page with a finished sample that own.py, whose text is "a", gave 0 everywhere."""
     tell(backend, with_file("a"))
     at = open_page("new-run", recipe="grpo")
@@ -275,7 +273,7 @@ def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
 
 @pytest.mark.slow
 def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
-    open_page: OpenPage, backend: Backend
+    open_page: Open, backend: Backend
 ) -> None:
     tell(backend, with_file("a"))
     at = open_page("new-run", recipe="grpo")

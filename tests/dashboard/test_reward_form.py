@@ -1,17 +1,14 @@
 """Rewards that need something of a worker, in the form: what workers have is offered, and what nobody has is said."""
 
-from collections.abc import Callable
-
 import pytest
 from acting import Actor
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.preference import RewardModelConfig
 from backend.contract.protocol import ClaimRequest, Report, WorkerInfo
 from dashboard.form.draft import Draft
-
-OpenPage = Callable[..., AppTest]
 
 
 def with_reward(at: AppTest, function: dict[str, object]) -> AppTest:
@@ -32,7 +29,7 @@ def connect(backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_connected_worker_has_is_offered(open_page: OpenPage, backend: Backend) -> None:
+def test_what_a_connected_worker_has_is_offered(open_page: Open, backend: Backend) -> None:
     connect(backend)
     at = open_page("new-run")
     with_reward(at, {"kind": "judge", "name": "kind", "weight": 1.0, "endpoint": ""})
@@ -44,7 +41,7 @@ def test_what_a_connected_worker_has_is_offered(open_page: OpenPage, backend: Ba
 
 
 @pytest.mark.slow
-def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
+def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_page: Open, backend: Backend) -> None:
     at = with_reward(open_page("new-run"), {"kind": "judge", "name": "kind", "weight": 1.0, "endpoint": "lenient"})
     assert not at.exception
     assert any(str(one.key).startswith("rewards.functions.0.endpoint@") for one in at.text_input)
@@ -56,7 +53,7 @@ def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_pag
 
 
 @pytest.mark.slow
-def test_finished_reward_models_are_offered_as_sources(open_page: OpenPage, backend: Backend) -> None:
+def test_finished_reward_models_are_offered_as_sources(open_page: Open, backend: Backend) -> None:
     config = RewardModelConfig.model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
     actors = [Actor(backend.client, f"worker {place}") for place in range(2)]
     finished, _under_way = (backend.client.create_run(config).id for _ in actors)

@@ -1,22 +1,18 @@
 """A run's checkpoints against a real backend."""
 
 import re
-from collections.abc import Callable
 from html import unescape
 
 import pytest
 import recorded
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
-from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from dashboard.downloads.routes import model_address
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """A run's groups, step by step, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
 import recorded
 from following import follow
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
-from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
@@ -16,8 +13,6 @@ from dashboard.downloads.report import gather
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Backend, trained: int) -> None:

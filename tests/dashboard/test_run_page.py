@@ -1,12 +1,11 @@
 """A run's page against a real backend: its head, its charts, what is stored with it."""
 
 import json
-from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
 import recorded
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,8 +16,6 @@ from dashboard.format import number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 def figures(at: AppTest) -> dict[str, str]:
@@ -227,9 +224,8 @@ def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) 
     run_id = recorded.queue(backend.client, optimizer={"learning_rate": 0.00123})
     at = open_page("run", id=run_id, tab="configuration")
     assert any("learning_rate: 0.00123" in code.value for code in at.code)
-    assert {code.language for code in at.code} == {
-        "plaintext"
-    }  # null, true and false are painted like errors by a highlighter
+    # null, true and false are painted like errors by a highlighter
+    assert {code.language for code in at.code} == {"plaintext"}
     assert "16 prompts × 8 completions = 128 completions a step" in shown(at)
 
 

@@ -1,9 +1,7 @@
 """The page and the row of a run on preference pairs, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -15,7 +13,6 @@ from backend.contract.preference import DpoConfig, RewardModelConfig
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 PAIR = PairReport(
     index=0, prompt_id="p1", prompt="Calculate 1 + 1", chosen="*two*", rejected="<b>three</b>", margin=-0.25

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_screen import shown, texts
+from on_screen import Open, shown, texts
 from processes import TOKEN as SITES
 from processes import Site, ranks_of, tiny_run, wait_until
 from processes import site as start_site
@@ -21,7 +21,6 @@ site = pytest.fixture(start_site)
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 TWO_CARDS = recorded.WORKER.model_copy(update={"name": "two_cards", "processes": 4})
 AT_WORK = Rank(
     rank=0,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import recorded
 import streamlit as st
-from on_screen import texts
+from on_screen import Open, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -21,7 +21,6 @@ from dashboard.runs.filters import ROWS
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-OpenPage = Callable[..., AppTest]
 DEFAULT = GrpoConfig().model_dump(mode="json")
 WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")
 
@@ -61,13 +60,13 @@ def links(at: AppTest) -> dict[str, str]:
     return {link.label.replace("\\", ""): link.proto.query_string for link in at.get("page_link")}
 
 
-def test_an_empty_list_says_what_will_appear_and_offers_the_first_run(open_page: OpenPage) -> None:
+def test_an_empty_list_says_what_will_appear_and_offers_the_first_run(open_page: Open) -> None:
     at = open_page("runs")
     assert "No runs yet." in texts(at)
     assert "Start the first run" in links(at)
 
 
-def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: OpenPage, backend: Backend) -> None:
+def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: Open, backend: Backend) -> None:
     ended(backend, "done")
     claimed(backend, "busy")
     queue(backend, "later")
@@ -80,9 +79,7 @@ def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: O
     assert "1 before it" in texts(at)
 
 
-def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(
-    open_page: OpenPage, backend: Backend
-) -> None:
+def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(open_page: Open, backend: Backend) -> None:
     claimed(backend, "busy")
     recorded.queue(backend.client, "three", compute={"processes": 3})
     at = open_page("runs")
@@ -90,7 +87,7 @@ def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(
     assert "starts next" not in texts(at)
 
 
-def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_tells_what_came_out(open_page: Open, backend: Backend) -> None:
     ended(backend, "done")
     shown = texts(open_page("runs"))
     assert "pass@1] 50 % → **81 %**" in shown
@@ -99,14 +96,14 @@ def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> Non
     assert " · just now" in shown
 
 
-def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "busy")
     assert "reward, last 10] **0.600**" in texts(open_page("runs"))
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(open_page("runs"))
 
 
-def test_a_row_says_the_phase_inside_a_step_in_words(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_says_the_phase_inside_a_step_in_words(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "busy")
     progress = Progress(step=1, total_steps=100, phase="rollout", done=3, total=8)
     backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker=WORKER.name, progress=progress))
@@ -114,9 +111,7 @@ def test_a_row_says_the_phase_inside_a_step_in_words(open_page: OpenPage, backen
     assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
 
 
-def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(
-    open_page: OpenPage, backend: Backend
-) -> None:
+def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client, "busy")
     recorded.train(backend.client, run_id, steps=2, total=100, prompts=1, group_size=2)
     assert backend.client.run(run_id).progress.eta_seconds
@@ -129,7 +124,7 @@ def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(
     assert " left" not in bars()
 
 
-def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_tells_why_a_run_failed(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "broken")
     error = RunError(code="dataset", message="The column *answer* is missing in rows 3, 17.")
     backend.client.fail(run.id, p.Fail(attempt=1, error=error))
@@ -157,7 +152,7 @@ def ways_to_health(at: AppTest) -> dict[str, tuple[str, str]]:
     return {link.query_string: (link.label, link.help) for link in shown}
 
 
-def test_a_row_counts_the_warnings_of_its_run_and_leads_to_them(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_counts_the_warnings_of_its_run_and_leads_to_them(open_page: Open, backend: Backend) -> None:
     short = cut(backend, "short", 0.4)
     backend.client.finish(short, p.Finish(attempt=1, outcome="finished"))
     cut(backend, "healthy", 0.0)
@@ -167,7 +162,7 @@ def test_a_row_counts_the_warnings_of_its_run_and_leads_to_them(open_page: OpenP
 
 
 def test_the_list_checks_each_run_in_sight_once_however_often_it_is_drawn(
-    open_page: OpenPage, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    open_page: Open, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(ROWS + 2):
         run_id = cut(backend, f"run {number}", 0.4)
@@ -183,14 +178,14 @@ def test_the_list_checks_each_run_in_sight_once_however_often_it_is_drawn(
     assert len(asked) == ROWS
 
 
-def test_a_name_is_never_markup(open_page: OpenPage, backend: Backend) -> None:
+def test_a_name_is_never_markup(open_page: Open, backend: Backend) -> None:
     queue(backend, ":red[x] *y* [z](http://a.example)", tags=["**t**"])
     at = open_page("runs")
     assert "\\:red\\[x\\] \\*y\\* \\[z\\]" in next(link.label for link in at.get("page_link") if "red" in link.label)
     assert ":gray-badge[\\*\\*t\\*\\*]" in "".join(element.value for element in at.markdown)
 
 
-def test_pause_and_resume_are_one_click(open_page: OpenPage, backend: Backend) -> None:
+def test_pause_and_resume_are_one_click(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "busy")
     at = open_page("runs")
     at.button(key=f"pause-{run.id}").click().run()
@@ -200,7 +195,7 @@ def test_pause_and_resume_are_one_click(open_page: OpenPage, backend: Backend) -
 
 
 @pytest.mark.parametrize("answer", ["yes", "no"])
-def test_stopping_asks_first(open_page: OpenPage, backend: Backend, answer: str) -> None:
+def test_stopping_asks_first(open_page: Open, backend: Backend, answer: str) -> None:
     run = claimed(backend, "busy")
     at = open_page("runs")
     at.button(key=f"stop-{run.id}").click().run()
@@ -211,7 +206,7 @@ def test_stopping_asks_first(open_page: OpenPage, backend: Backend, answer: str)
     assert "Stop it?" not in texts(at)
 
 
-def test_deleting_asks_first_and_takes_the_row_away(open_page: OpenPage, backend: Backend) -> None:
+def test_deleting_asks_first_and_takes_the_row_away(open_page: Open, backend: Backend) -> None:
     run = ended(backend, "done")
     at = open_page("runs")
     at.button(key=f"delete-{run.id}").click().run()
@@ -221,7 +216,7 @@ def test_deleting_asks_first_and_takes_the_row_away(open_page: OpenPage, backend
     assert backend.client.runs().items == []
 
 
-def test_a_waiting_run_moves_to_the_front(open_page: OpenPage, backend: Backend) -> None:
+def test_a_waiting_run_moves_to_the_front(open_page: Open, backend: Backend) -> None:
     for name in ("a", "b", "c"):
         last = queue(backend, name)
     at = open_page("runs")
@@ -229,7 +224,7 @@ def test_a_waiting_run_moves_to_the_front(open_page: OpenPage, backend: Backend)
     assert names(at) == ["c", "a", "b"]
 
 
-def test_a_refused_action_is_said_in_the_backends_words(open_page: OpenPage, backend: Backend) -> None:
+def test_a_refused_action_is_said_in_the_backends_words(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "busy")
     at = open_page("runs")
     backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
@@ -237,7 +232,7 @@ def test_a_refused_action_is_said_in_the_backends_words(open_page: OpenPage, bac
     assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
 
 
-def test_chosen_runs_are_compared_by_an_address(open_page: OpenPage, backend: Backend) -> None:
+def test_chosen_runs_are_compared_by_an_address(open_page: Open, backend: Backend) -> None:
     first, second = ended(backend, "one"), claimed(backend, "two")
     at = open_page("runs")
     at.checkbox(key=f"pick-{second.id}").check().run()
@@ -248,7 +243,7 @@ def test_chosen_runs_are_compared_by_an_address(open_page: OpenPage, backend: Ba
     assert "Compare 2 selected" in links(at)
 
 
-def test_a_deleted_run_is_not_compared(open_page: OpenPage, backend: Backend) -> None:
+def test_a_deleted_run_is_not_compared(open_page: Open, backend: Backend) -> None:
     runs = [ended(backend, name) for name in ("one", "two", "three")]
     at = open_page("runs")
     for run in runs:
@@ -258,12 +253,12 @@ def test_a_deleted_run_is_not_compared(open_page: OpenPage, backend: Backend) ->
     assert links(at)["Compare 2 selected"] == f"runs={runs[1].id}%2C{runs[2].id}"
 
 
-def test_a_row_leads_to_the_form_filled_in(open_page: OpenPage, backend: Backend) -> None:
+def test_a_row_leads_to_the_form_filled_in(open_page: Open, backend: Backend) -> None:
     run = ended(backend, "done")
     assert f"clone={run.id}" in [link.proto.query_string for link in open_page("runs").get("page_link")]
 
 
-def test_filters_stand_in_the_address(open_page: OpenPage, backend: Backend) -> None:
+def test_filters_stand_in_the_address(open_page: Open, backend: Backend) -> None:
     ended(backend, "first quick one")
     queue(backend, "second quick one", tags=["slow"])
     queue(backend, "third")
@@ -275,7 +270,7 @@ def test_filters_stand_in_the_address(open_page: OpenPage, backend: Backend) -> 
     assert names(open_page("runs", tag="slow")) == ["second quick one"]
 
 
-def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: OpenPage, backend: Backend) -> None:
+def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: Open, backend: Backend) -> None:
     queue(backend, "mine")
     at = open_page("runs", state="failed", named="nothing")
     assert "No run matches these filters." in texts(at)
@@ -283,7 +278,7 @@ def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: Op
     assert names(at) == ["mine"]
 
 
-def test_runs_are_filtered_by_recipe_and_model(open_page: OpenPage, backend: Backend) -> None:
+def test_runs_are_filtered_by_recipe_and_model(open_page: Open, backend: Backend) -> None:
     queue(backend, "tiny")
     notebook = next(recipe for recipe in RECIPES if recipe.id == "grpo-notebook")
     backend.client.create_run(notebook.config, name="notebook")
@@ -291,7 +286,7 @@ def test_runs_are_filtered_by_recipe_and_model(open_page: OpenPage, backend: Bac
     assert names(open_page("runs", model="builtin:tiny-arithmetic")) == ["tiny"]
 
 
-def test_a_long_list_has_pages(open_page: OpenPage, backend: Backend) -> None:
+def test_a_long_list_has_pages(open_page: Open, backend: Backend) -> None:
     for number in range(ROWS + 2):
         run = queue(backend, f"run-{number}")
         backend.client.update_run(run.id, RunUpdate(priority=-number))
@@ -304,7 +299,7 @@ def test_a_long_list_has_pages(open_page: OpenPage, backend: Backend) -> None:
     assert len(names(at)) == ROWS
 
 
-def test_a_backend_that_is_away_is_said_in_words(open_page: OpenPage, dashboard_of: Callable[[str], None]) -> None:
+def test_a_backend_that_is_away_is_said_in_words(open_page: Open, dashboard_of: Callable[[str], None]) -> None:
     at = open_page("runs")
     dashboard_of("http://127.0.0.1:9")
     at.run()
@@ -312,7 +307,7 @@ def test_a_backend_that_is_away_is_said_in_words(open_page: OpenPage, dashboard_
     assert "does not answer" in at.error[0].value
 
 
-def test_the_header_counts_workers_and_waiting_runs(open_page: OpenPage, backend: Backend) -> None:
+def test_the_header_counts_workers_and_waiting_runs(open_page: Open, backend: Backend) -> None:
     assert "no worker" in texts(open_page("runs"))
     claimed(backend, "busy")
     queue(backend, "next")
@@ -320,7 +315,7 @@ def test_the_header_counts_workers_and_waiting_runs(open_page: OpenPage, backend
     assert "1 worker, busy · 1 queued" in texts(open_page("runs"))
 
 
-def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPSCOPE_VIEWING", "true")
     st.cache_data.clear()
     st.cache_resource.clear()

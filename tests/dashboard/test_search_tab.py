@@ -1,11 +1,9 @@
 """The search in a run's completions against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
 import recorded
 from following import follow
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -14,8 +12,6 @@ from dashboard.components.listing import ROWS
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture

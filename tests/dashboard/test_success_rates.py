@@ -1,11 +1,10 @@
 """A measured data set: prompts by success rate, the groups behind a bar, and a band that becomes the form's data."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_screen import draft_of, texts
+from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -16,7 +15,6 @@ from backend.contract.task import Dataset, row_id
 from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 
-OpenPage = Callable[..., AppTest]
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
 G = 16
 
@@ -25,8 +23,7 @@ G = 16
 
 
 @pytest.mark.parametrize(
-    ("rate", "bar"),
-    [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)],
+    ("rate", "bar"), [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)]
 )
 def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
     assert bar_of(rate) == bar
@@ -91,7 +88,7 @@ def groups(task: Dataset, rates: list[int]) -> list[GroupReport]:
     ]
 
 
-def measured(open_page: OpenPage, backend: Backend, rates: list[int]) -> tuple[AppTest, Dataset]:
+def measured(open_page: Open, backend: Backend, rates: list[int]) -> tuple[AppTest, Dataset]:
     """The page after a measurement of an upload."""
     upload = backend.client.upload("sums.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS).encode())
     at = open_page("new-run", recipe="grpo")
@@ -126,7 +123,7 @@ RATES = [0] * 10 + [4, 8, 12] * 2 + [G] * 8
 
 
 @pytest.mark.slow
-def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: OpenPage, backend: Backend) -> None:
+def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open, backend: Backend) -> None:
     at, _ = measured(open_page, backend, RATES)
     said = texts(at)
     assert "of 24 prompts, a click shows the groups" in said
@@ -145,7 +142,7 @@ def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open
 
 
 @pytest.mark.slow
-def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backend: Backend) -> None:
+def test_a_band_becomes_the_forms_data_with_one_click(open_page: Open, backend: Backend) -> None:
     at, _ = measured(open_page, backend, RATES)
     assert any(button.label == "Keep 6 of 24 prompts as the data" for button in at.button)
     at.slider[0].set_range(0, 50).run()
@@ -175,7 +172,7 @@ def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backe
 
 
 @pytest.mark.slow
-def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: OpenPage, backend: Backend) -> None:
+def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backend: Backend) -> None:
     at, task = measured(open_page, backend, RATES)
     shares = {"a": 1.0, "b": 2.0, "c": 3.0}
     changed = {"template": "Reckon: {prompt}", "system_prompt": "A number.", "source_column": "level", "shares": shares}
@@ -198,7 +195,7 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: OpenPage, b
 
 
 @pytest.mark.slow
-def test_a_band_brings_its_task_back_if_the_form_asks_another(open_page: OpenPage, backend: Backend) -> None:
+def test_a_band_brings_its_task_back_if_the_form_asks_another(open_page: Open, backend: Backend) -> None:
     at, task = measured(open_page, backend, RATES)
     draft_of(at).change({"task": {"kind": "single_prompt", "prompt": "1 + 1", "answer": "2"}})
     at.run()
@@ -208,7 +205,7 @@ def test_a_band_brings_its_task_back_if_the_form_asks_another(open_page: OpenPag
 
 
 @pytest.mark.slow
-def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page: OpenPage, backend: Backend) -> None:
+def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page: Open, backend: Backend) -> None:
     at, task = measured(open_page, backend, RATES)
     backend.client.delete_upload(int(task.source.partition(":")[2]))
     press(at, "Keep 6 of 24")
@@ -217,13 +214,13 @@ def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page:
 
 
 @pytest.mark.slow
-def test_without_a_prompt_in_the_band_there_is_nothing_to_keep(open_page: OpenPage, backend: Backend) -> None:
+def test_without_a_prompt_in_the_band_there_is_nothing_to_keep(open_page: Open, backend: Backend) -> None:
     at, _ = measured(open_page, backend, [0] * 12 + [G] * 12)
     [keep] = [button for button in at.button if button.label.startswith("Keep")]
     assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)
 
 
 @pytest.mark.slow
-def test_a_few_prompts_have_no_chart(open_page: OpenPage, backend: Backend) -> None:
+def test_a_few_prompts_have_no_chart(open_page: Open, backend: Backend) -> None:
     at, _ = measured(open_page, backend, [0, 4, 8])
     assert "a click shows the groups" not in texts(at)

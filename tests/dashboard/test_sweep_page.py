@@ -1,10 +1,11 @@
 """The form that queues a sweep, and the comparison that it leads to, against a real backend."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 import recorded
 from following import follow
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
@@ -18,7 +19,6 @@ from backend.contract.records import Sweep
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
 
@@ -61,9 +61,8 @@ def sweep(backend: Backend) -> Sweep:
 def test_the_form_offers_every_recipe_that_can_be_compared(open_page: Open) -> None:
     at = open_page("sweep")
     offered = [box.key.removeprefix("sweep-recipe-") for box in at.checkbox]
-    assert not [
-        box.label for box in at.checkbox if set("*\\") & set(box.label)
-    ]  # Streamlit reads labels out as they are written
+    # Streamlit reads labels out as they are written
+    assert not [box.label for box in at.checkbox if set("*\\") & set(box.label)]
     assert offered == [card.id for card in distinct(comparable(RECIPES), QUICKSTART)]
 
 

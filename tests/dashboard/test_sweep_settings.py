@@ -1,11 +1,12 @@
 """Settings as what varies in a sweep: the page, what it queues, and the comparison that opens, against a real backend."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import recorded
 from following import follow
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
@@ -18,7 +19,6 @@ from dashboard.stored import get
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 RATE, SIZE, ADVANTAGE = "optimizer.learning_rate", "sampling.group_size", "algorithm.advantage.kind"
 LABELS = ["Optimizer › Learning rate", "Sampling › Group size", "Algorithm › Advantage"]
 

@@ -1,10 +1,8 @@
 """The what-if on a group's page and on a run's groups, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
 import recorded
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -13,7 +11,6 @@ from backend.contract import protocol as p
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 REWARDS = ([1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, None, None, None])
 
 

@@ -1,16 +1,11 @@
 """The workers' page against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
-from on_screen import texts
+from on_screen import Open, texts
 from serving import TOKEN, Backend
-from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
-
-OpenPage = Callable[..., AppTest]
 
 
 def worker(name: str) -> p.WorkerInfo:
@@ -27,11 +22,11 @@ def worker(name: str) -> p.WorkerInfo:
 
 
 @pytest.mark.slow
-def test_without_workers_the_page_says_what_will_appear(open_page: OpenPage) -> None:
+def test_without_workers_the_page_says_what_will_appear(open_page: Open) -> None:
     assert "No worker has connected yet" in texts(open_page("workers"))
 
 
-def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage, backend: Backend) -> None:
+def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: Open, backend: Backend) -> None:
     run = backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
     backend.client.ask(p.ClaimRequest(worker=worker("busy_one")))
     backend.client.ask(p.ClaimRequest(worker=worker("idle_one")))
@@ -50,7 +45,7 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
     assert link.proto.query_string == f"id={run.id}"
 
 
-def test_a_worker_whose_nodes_are_not_all_there_names_them(open_page: OpenPage, backend: Backend) -> None:
+def test_a_worker_whose_nodes_are_not_all_there_names_them(open_page: Open, backend: Backend) -> None:
     backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
     waits = worker("led").model_copy(update={"missing_nodes": [1, 3]})
     assert backend.client.ask(p.ClaimRequest(worker=waits, kinds=[])).claim is None
@@ -59,7 +54,7 @@ def test_a_worker_whose_nodes_are_not_all_there_names_them(open_page: OpenPage, 
     assert "waiting for a run" in texts(open_page("workers"))
 
 
-def test_a_worker_that_went_away_is_said_to_be_away(open_page: OpenPage, backend: Backend) -> None:
+def test_a_worker_that_went_away_is_said_to_be_away(open_page: Open, backend: Backend) -> None:
     backend.client.ask(p.ClaimRequest(worker=worker("gone")))
     backend.clock.now += 600
     shown = texts(open_page("workers"))
@@ -68,7 +63,7 @@ def test_a_worker_that_went_away_is_said_to_be_away(open_page: OpenPage, backend
 
 
 def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
-    open_page: OpenPage, backend: Backend
+    open_page: Open, backend: Backend
 ) -> None:
     at = open_page("workers")
     assert at.code[0].value == f"GROUPSCOPE_TOKEN=TOKEN groupscope worker --backend {backend.url}"
@@ -76,7 +71,7 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
     assert at.code[0].value == f"GROUPSCOPE_TOKEN={TOKEN} groupscope worker --backend {backend.url}"
 
 
-def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:
+def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: Open, backend: Backend) -> None:
     backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
     assert "How busy the workers were" not in texts(open_page("workers"))
     backend.client.ask(p.ClaimRequest(worker=worker("busy_one")))

@@ -113,12 +113,7 @@ BODIES: dict[str, tuple[str, Callable[[], bytes | Iterator[bytes]], tuple[int, .
     "100 MiB, declared": ("/api/v1/runs", lambda: b" " * 100 * MIB, (413,), {}),
     "100 MiB, in chunks": ("/api/v1/runs", lambda: endless(100 * MIB), (413,), {}),
     "100 MiB in chunks, to a report": (REPORT, lambda: endless(100 * MIB), (413,), {}),
-    "a million columns": (
-        "/api/v1/uploads?name=x",
-        a_million,
-        (422,),
-        {},
-    ),
+    "a million columns": ("/api/v1/uploads?name=x", a_million, (422,), {}),
 }
 ROOM = 400 * MIB  # a report may be 64 MiB, and its JSON several times that in memory
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from processes import BEGINNINGS, Site, tiny_run, wait_until
-from test_resume import end_of, history
+from test_resume import PATIENCE, history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,12 +29,12 @@ def test_a_fork_without_a_change_is_the_same_run(site: Site, config: str) -> Non
     site.backend()
     site.worker()
     parent = site.client.create_run(tiny_run(STEPS, every=3, **CONFIGS[config]))
-    assert end_of(site, parent.id).status == "finished"
+    assert site.wait_for_end(parent.id, PATIENCE).status == "finished"
     whole = history(site, parent.id)
     forks = {at: site.client.fork_run(parent.id, at) for at in (AT, AT + 2, 2)}
     for at, fork in forks.items():
         assert (fork.parent_id, fork.forked_at, fork.progress.step) == (parent.id, at, at)
-        ended = end_of(site, fork.id)
+        ended = site.wait_for_end(fork.id, PATIENCE)
         assert (ended.status, ended.error) == ("finished", None)
         forked = history(site, fork.id)
         assert forked[0] == whole[0], at
@@ -58,10 +58,10 @@ def test_a_fork_between_two_checkpoints_with_another_beta(site: Site) -> None:
     site.backend()
     site.worker()
     parent = site.client.create_run(tiny_run(STEPS, every=3, sampling={"curriculum": {}}))
-    end_of(site, parent.id)
+    site.wait_for_end(parent.id, PATIENCE)
     changes = {"algorithm.kl.beta": 0.5, "algorithm.kl.reference": "synced", "algorithm.kl.sync_every": 4}
     fork = site.client.fork_run(parent.id, 8, changes)
-    ended = end_of(site, fork.id)
+    ended = site.wait_for_end(fork.id, PATIENCE)
     assert (ended.status, ended.error) == ("finished", None)
     kl = {one: site.client.metrics(one, names=("kl",)).series["kl"].value for one in (parent.id, fork.id)}
     assert kl[fork.id][:8] == kl[parent.id][:8]
@@ -73,14 +73,14 @@ def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Si
     site.backend()
     worker = site.worker()
     parent = site.client.create_run(tiny_run(STEPS, every=11))
-    end_of(site, parent.id)
+    site.wait_for_end(parent.id, PATIENCE)
     fork = site.client.fork_run(parent.id, 10)
     wait_until(lambda: site.client.run(fork.id).progress.phase == "repeat", "the trunk is done again")
     worker.kill()
     worker.wait()
     assert site.client.run(fork.id).progress.step == 10
     site.worker()
-    ended = end_of(site, fork.id)
+    ended = site.wait_for_end(fork.id, PATIENCE)
     assert (ended.status, ended.error, ended.attempt) == ("finished", None, 2)
     assert history(site, fork.id)[2] == history(site, parent.id)[2]
     assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*"))
@@ -90,9 +90,9 @@ def test_a_fork_with_another_beta_differs_from_its_first_update_on(site: Site) -
     site.backend()
     site.worker()
     parent = site.client.create_run(tiny_run(STEPS, every=3))
-    end_of(site, parent.id)
+    site.wait_for_end(parent.id, PATIENCE)
     fork = site.client.fork_run(parent.id, AT, {"algorithm.kl.beta": 1.0})
-    assert end_of(site, fork.id).status == "finished"
+    assert site.wait_for_end(fork.id, PATIENCE).status == "finished"
 
     def at(run_id: int, step: int) -> list[list[str]]:
         groups = [site.client.group(one.id) for one in site.client.groups(run_id, step=step, sort="index").items]
@@ -105,7 +105,7 @@ def test_a_fork_with_another_beta_differs_from_its_first_update_on(site: Site) -
 
     # at step 0 policy and reference are the same: the penalty and its gradient are 0 until the first update
     from_the_start = site.client.fork_run(parent.id, 0, {"algorithm.kl.beta": 1.0})
-    assert end_of(site, from_the_start.id).status == "finished"
+    assert site.wait_for_end(from_the_start.id, PATIENCE).status == "finished"
     loss = site.client.metrics(from_the_start.id, names=("loss",)).series["loss"].value
     assert loss[0] == losses[parent.id][0]
     assert at(from_the_start.id, 1) == at(parent.id, 1)

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import Site, tiny_run, wait_until
+from processes import Site, tiny_run
 from safetensors.torch import load_file
 from worker_not_finite import POISONED
-
-from backend.contract.records import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,17 +25,11 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def end_of(site: Site, run_id: int) -> Run:
-    over = {"finished", "failed"}
-    wait_until(lambda: site.client.run(run_id).status in over, f"run {run_id} ends", PATIENCE)
-    return site.client.run(run_id)
-
-
 def test_an_infinite_gradient_is_not_applied_and_three_on_end_end_the_run(site: Site) -> None:
     site.backend()
     poisoned = site.worker(module="tests.faults.worker_not_finite")
     run = site.client.create_run(tiny_run(14, every=1, algorithm={"dead_groups": "resample"}))
-    failed = end_of(site, run.id)
+    failed = site.wait_for_end(run.id, PATIENCE)
     assert (failed.status, failed.attempt) == ("failed", 1), "it is not tried again: it would diverge again"
     assert failed.error is not None
     assert failed.error.code == "diverged"
@@ -61,4 +53,4 @@ def test_an_infinite_gradient_is_not_applied_and_three_on_end_end_the_run(site: 
     poisoned.wait()
     site.client.command(run.id, "retry")
     site.worker()
-    assert end_of(site, run.id).status == "finished", "the last checkpoint loads"
+    assert site.wait_for_end(run.id, PATIENCE).status == "finished", "the last checkpoint loads"

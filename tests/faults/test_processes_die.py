@@ -171,9 +171,8 @@ def test_pause_resume_and_stop_take_effect_and_keep_the_history(site: Site) -> N
 
 def test_two_workers_share_a_queue_and_never_a_run(site: Site) -> None:
     site.backend()
-    elsewhere = (
-        site.home.parent / "elsewhere"
-    )  # another machine has a home of its own: only address and token are shared
+    # another machine has a home of its own: only address and token are shared
+    elsewhere = site.home.parent / "elsewhere"
     workers: list[subprocess.Popen[bytes]] = [site.worker(), site.worker(home=elsewhere)]
     runs = [site.client.create_run(tiny_run(4, every=0, seed=seed)) for seed in range(6)]
     ended = [site.wait_for_end(run.id) for run in runs]

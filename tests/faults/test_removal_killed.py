@@ -18,8 +18,7 @@ def offered(site: Site, run_id: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [one if one == "half removed" else pytest.param(one, marks=pytest.mark.long) for one in MOMENTS],
+    "moment", [one if one == "half removed" else pytest.param(one, marks=pytest.mark.long) for one in MOMENTS]
 )
 def test_a_kill_while_a_checkpoint_is_removed_leaves_whole_what_is_offered(site: Site, moment: str) -> None:
     site.backend()

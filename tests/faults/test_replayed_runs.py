@@ -56,12 +56,12 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
     site.backend()
     site.worker()
     run = site.client.create_run(tiny_run(2, every=0))
-    twice = site.client.create_run(tiny_run(2, every=0, algorithm={"updates_per_batch": 2}))
+    often = site.client.create_run(tiny_run(2, every=0, algorithm={"updates_per_batch": 9}))
     asked = site.client.create_run({"kind": "sample", "prompts": ["1 + 1"]})
-    for one in (run, twice, asked):
+    for one in (run, often, asked):
         assert site.wait_for_end(one.id).status == "finished"
     assert refusal(site, run.id, 2) == f"run {run.id} has no step 2 with groups"
-    assert refusal(site, twice.id, 1).startswith("it trains 2 times on each batch")
+    assert refusal(site, often.id, 1).startswith("it trains 9 times on each batch")
     assert refusal(site, asked.id, 0) == "a run of the kind sample trains nothing"
     config = site.client.replay_outlook(run.id, 1).config
     assert config is not None
@@ -69,7 +69,9 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
     with pytest.raises(ApiError, match="would be done again from checkpoint 0 now"):
         site.client.create_run(other.model_dump(mode="json"))
     [waits] = [one.text for one in site.client.preflight(other.model_dump(mode="json")).messages if one.waits]
-    assert waits.startswith("no connected worker computes as the run did (CPU, 99 threads; ")
+    assert waits.startswith(
+        "steps are done again exactly, and no connected worker computes as the run did (CPU, 99 threads; "
+    )
 
 
 def test_a_step_of_a_fork_is_explained_from_the_checkpoint_of_the_run_from_which_it_was_forked(site: Site) -> None:

@@ -4,9 +4,7 @@ import hashlib
 import json
 
 import pytest
-from processes import Site, tiny_run, wait_until
-
-from backend.contract.records import Run
+from processes import Site, tiny_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,12 +31,6 @@ def history(site: Site, run_id: int) -> tuple[object, dict[str, object], str]:
     return groups, metrics, weights.hexdigest()
 
 
-def end_of(site: Site, run_id: int) -> Run:
-    over = {"finished", "failed"}
-    wait_until(lambda: site.client.run(run_id).status in over, f"run {run_id} ends", PATIENCE)
-    return site.client.run(run_id)
-
-
 @pytest.mark.parametrize("model", [{}, {"lora": {"rank": 4, "alpha": 8}}], ids=["all weights", "adapters"])
 def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     site: Site, model: dict[str, object]
@@ -50,10 +42,10 @@ def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     first.kill()
     first.wait()
     site.worker()
-    ended = end_of(site, run.id)
+    ended = site.wait_for_end(run.id, PATIENCE)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
     undisturbed = site.client.create_run(tiny_run(STEPS, every=3, model=model))
-    assert end_of(site, undisturbed.id).status == "finished"
+    assert site.wait_for_end(undisturbed.id, PATIENCE).status == "finished"
     killed, whole = history(site, run.id), history(site, undisturbed.id)
     assert killed[0] == whole[0]
     assert killed[1] == whole[1]

@@ -207,9 +207,8 @@ def test_the_token_stands_nowhere_after_everything_went_wrong(installation: Inst
     files = [path for path in one.folder.rglob("*") if path.is_file() and path != one.token_file]
     names = {path.name for path in files}
     assert names >= {"backend.log", "worker.log", "dashboard.log", "groupscope.db", "printed.log", "run.jsonl"}
-    assert (
-        sum(b" DEBUG " in path.read_bytes() for path in files if path.suffix == ".log") >= 2
-    )  # it was written in full
+    # it was written in full
+    assert sum(b" DEBUG " in path.read_bytes() for path in files if path.suffix == ".log") >= 2
     assert [str(path) for path in files if has_canary(path.read_bytes())] == []
 
 

@@ -15,6 +15,14 @@ SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # two trials at a time: threads would wait for one another
 
 
+def trial(script: str, *options: str) -> str:
+    """What a benchmark prints; it must end well."""
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *options]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ONE_THREAD)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
 def test_every_benchmark_has_its_docs_entry() -> None:
     headings = re.findall(r"^## `([\w.]+)`", (ROOT / "docs" / "benchmarks.md").read_text(), flags=re.MULTILINE)
     assert sorted(headings) == [script.name for script in SCRIPTS]
@@ -67,25 +75,14 @@ def test_every_command_of_the_makefile_is_explained() -> None:
 )
 def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: list[str], promised: list[str]) -> None:
     kept = tmp_path / "measured.json"
-    script, *options = command
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / script), *options, "--out", str(kept)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=ONE_THREAD,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert [words for words in promised if words not in ran.stdout] == []
+    printed = trial(*command, "--out", str(kept))
+    assert [words for words in promised if words not in printed] == []
     assert kept.stat().st_size > 0
 
 
 @pytest.mark.trials
 def test_a_trial_of_the_check_on_a_gpu_has_a_verdict_for_each_line() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--toy"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ONE_THREAD)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^(\d+) of \1 lines hold", ran.stdout, flags=re.MULTILINE)
+    assert re.search(r"^(\d+) of \1 lines hold", trial("gpu_check.py", "--toy"), flags=re.MULTILINE)
 
 
 @pytest.mark.trials
@@ -93,34 +90,25 @@ def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path:
     home, kept = tmp_path / "home", tmp_path / "measured.json"
     parts = ["api", "views", "live", "memory"]
     options = ["--trial", "--home", str(home), "--out", str(kept), "--minutes", "0.1", "--only", *parts]
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "inspector.py"), *options], capture_output=True, text=True, cwd=ROOT
-    )
-    assert ran.returncode == 0, ran.stderr
+    printed = trial("inspector.py", *options)
     assert all(json.loads(kept.read_text())[part] for part in parts)
     for heading in ("Opening a view", "A run under way", "Memory while somebody watches", "Requests"):
-        assert f"### {heading}" in ran.stdout
+        assert f"### {heading}" in printed
 
 
 @pytest.mark.trials
 def test_a_trial_of_uploads_takes_both_files_and_looks_at_both_processes(tmp_path: Path) -> None:
     kept = tmp_path / "measured.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "uploads.py"), "--trial", "--out", str(kept)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "### Large files" in trial("uploads.py", "--trial", "--out", str(kept))
     taken = json.loads(kept.read_text())["taken"]
     assert [one["name"] for one in taken] == ["rows.jsonl", "rows.csv"]
     assert all(one["backend"] > 0 and one["child"] > 0 and one["rows"] > 2000 for one in taken)
-    assert "### Large files" in ran.stdout
 
 
 @pytest.mark.trials
 def test_a_trial_of_imports_brings_every_completion_and_looks_at_both_processes(tmp_path: Path) -> None:
     kept = tmp_path / "measured.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "imports.py"), "--trial", "--out", str(kept)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "### Imported runs" in trial("imports.py", "--trial", "--out", str(kept))
     taken = json.loads(kept.read_text())["imported"]
     assert [(one["name"], one["completions"]) for one in taken] == [("verl", 1024), ("own", 1024)]
     assert all(one["backend"] > 0 and one["importer"] > 0 for one in taken)
-    assert "### Imported runs" in ran.stdout

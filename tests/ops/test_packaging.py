@@ -20,9 +20,8 @@ PACKAGES = ("backend", "worker", "dashboard", "groupscope")
 def listed() -> list[str]:
     """The files of the packages."""
     command = ["git", "ls-files", *PACKAGES]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()  # git from the path
+    # git from the path
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_every_file_that_is_no_module_is_named_as_package_data() -> None:

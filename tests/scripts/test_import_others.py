@@ -28,12 +28,7 @@ RUNS = {
     "verl": FOREIGN / "verl" / "v1",
 }
 EPISODES = json.loads((FOREIGN / "verifiers" / "expected.json").read_text())
-VALUES = {
-    "sampling_logprob": "sampling",
-    "logprob": "trainer",
-    "reference_logprob": "reference",
-    "entropy": "entropy",
-}
+VALUES = {"sampling_logprob": "sampling", "logprob": "trainer", "reference_logprob": "reference", "entropy": "entropy"}
 Written = Mapping[str, Any]
 
 

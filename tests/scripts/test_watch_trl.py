@@ -220,9 +220,8 @@ def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_
             assert trace.reference_logprob is None
 
 
-@pytest.mark.parametrize(
-    "made", ["Rows.of", "_batch"]
-)  # one is read here, the other in the process beside the training
+# one is read here, the other in the process beside the training
+@pytest.mark.parametrize("made", ["Rows.of", "_batch"])
 def test_what_goes_wrong_with_the_record_ends_no_training(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, made: str
 ) -> None:

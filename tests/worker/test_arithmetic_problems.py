@@ -2,14 +2,7 @@
 
 import pytest
 
-from worker.tasks.arithmetic import (
-    LARGEST_POOL,
-    Problem,
-    is_held_out,
-    problems,
-    read_by_precedence,
-    read_left_to_right,
-)
+from worker.tasks.arithmetic import LARGEST_POOL, Problem, is_held_out, problems, read_by_precedence, read_left_to_right
 
 ALL = ("+", "-", "x")
 

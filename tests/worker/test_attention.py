@@ -44,14 +44,7 @@ class RowByRow(Varlen):
         return Read(read, sums)
 
     def _gradients(
-        self,
-        gradient: Tensor,
-        states: States,
-        read: Read,
-        bounds: Bounds,
-        longest: tuple[int, int],
-        *,
-        causal: bool,
+        self, gradient: Tensor, states: States, read: Read, bounds: Bounds, longest: tuple[int, int], *, causal: bool
     ) -> States:
         found = States(*map(torch.zeros_like, states))
         for readers, keys in _rows(bounds, longest):

@@ -46,10 +46,7 @@ ROPE = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_facto
 KNOWN: dict[str, tuple[type[PreTrainedModel], Any]] = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SIZE)),
     "llama-tied": (LlamaForCausalLM, LlamaConfig(**SIZE, tie_word_embeddings=True, pad_token_id=5)),
-    "llama3": (
-        LlamaForCausalLM,
-        LlamaConfig(**SIZE, rope_parameters=ROPE | {"original_max_position_embeddings": 16}),
-    ),
+    "llama3": (LlamaForCausalLM, LlamaConfig(**SIZE, rope_parameters=ROPE | {"original_max_position_embeddings": 16})),
     "llama-biases": (LlamaForCausalLM, LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True)),
     "mistral": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=None)),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZE)),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worker_models import random_policy, roll_out, tiny_policy
+from worker_models import no_memory_once, random_policy, roll_out, tiny_policy
 
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
@@ -252,20 +252,12 @@ def test_memory_that_runs_out_in_an_update_is_looked_for_at_the_sampler_and_the_
     untouched, short = random_policy(), random_policy()
     expected, _ = train(Learner(untouched, configured()), ragged(), advantages())
     asked = list[str]()
-    failing = iter([True])
-    backward = torch.Tensor.backward
-
-    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
-        if next(failing, False):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        backward(self, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    no_memory_once(monkeypatch)
     learner = Learner(short, configured(), make_room=lambda: asked.append("slots") is None)
     found, _ = train(learner, ragged(), advantages())
     assert (asked, found.metrics) == (["slots"], expected.metrics)
     assert all(map(torch.equal, short.parameters(), untouched.parameters()))
-    failing = iter([True])
+    no_memory_once(monkeypatch)
     with pytest.raises(torch.OutOfMemoryError):
         train(Learner(random_policy(), configured()), ragged(), advantages())
 

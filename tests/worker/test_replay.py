@@ -12,6 +12,7 @@ from backend.contract.advantage import GroupCenter
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.replay import Replayed
+from backend.contract.surrogate import Clip
 from worker import group_step
 from worker.credit import Credit, assign_credit
 from worker.groups import PhaseClock
@@ -80,6 +81,23 @@ def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
             id="a gradient that is scaled down, and weight decay",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            3,
+            {
+                "algorithm": {
+                    "updates_per_batch": 3,
+                    "surrogate": {"kind": "clip", "epsilon_low": 0.02, "epsilon_high": 0.02},
+                },
+                "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1},
+            },
+            id="three passes on the batch, clipped, scaled down, and with weight decay",
+        ),
+        pytest.param(
+            3,
+            {"algorithm": {"updates_per_batch": 2, "kl": {"beta": 0.1, "reference": "old"}, "ratio": "sequence_mean"}},
+            id="two passes, and the KL from the old policy",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(3, {"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
         pytest.param(
             3,
@@ -127,8 +145,9 @@ def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("updates", [1, 3])
 def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_first_and_a_dead_one_did_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, updates: int
 ) -> None:
     def planted(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
         credit = assign_credit(config, scores, tokens)
@@ -140,7 +159,7 @@ def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_
     monkeypatch.setattr(group_step, "assign_credit", planted)
     config = configured(
         sampling={"prompts_per_step": 8, "group_size": 4},
-        algorithm={"kl": {"beta": 0}, "dead_groups": "keep"},
+        algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": updates},
         budget={"steps": 4, "checkpoint_every": 2, "eval_every": 0},
     )
     witness = trained(config, tmp_path)
@@ -149,11 +168,59 @@ def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_
     assert (found.groups[5].share, found.groups[5].norm) == (0, 0)
 
 
+def test_at_the_first_step_no_pass_has_momentum_of_earlier_ones(tmp_path: Path) -> None:
+    config = configured(algorithm={"updates_per_batch": 3}, budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
+    witness = trained(config, tmp_path)
+    found, _ = explained(replay_of(config, tmp_path, witness, None), 0)
+    assert abs(found.momentum) < 1e-4
+    assert sum(part.share for part in found.groups) + found.decay == pytest.approx(1, abs=1e-4)
+
+
+def test_a_step_that_had_nothing_to_teach_moved_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
+        credit = assign_credit(config, scores, tokens)
+        return replace(credit, advantages_R_T=torch.zeros_like(credit.advantages_R_T))
+
+    monkeypatch.setattr(group_step, "assign_credit", dead)
+    config = configured(
+        algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": 2},
+        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
+    )
+    witness = trained(config, tmp_path)
+    found, _ = explained(replay_of(config, tmp_path, witness, None), 0)
+    assert (found.update_norm, found.momentum, found.decay, found.apart) == (0, 0, 0, 0)
+    assert {(part.share, part.norm) for part in found.groups} == {(0, 0)}
+
+
 @pytest.mark.slow
-def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
-    tmp_path: Path,
+@pytest.mark.parametrize(("updates", "same"), [(1, True), (3, False)])
+def test_another_clip_range_makes_another_update_of_several_passes_and_not_of_one(
+    tmp_path: Path, updates: int, *, same: bool
 ) -> None:
-    config = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0}, telemetry={"probe_prompts": 2})
+    config = configured(
+        algorithm={"updates_per_batch": updates, "kl": {"beta": 0}},
+        optimizer={"learning_rate": 1e-4},
+        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
+    )
+    witness = trained(config, tmp_path)
+    narrow = config.algorithm.model_copy(update={"surrogate": Clip(epsilon_low=1e-3, epsilon_high=1e-3)})
+    found = replay_of(config, tmp_path, witness, None).explain(0, other=narrow).replayed
+    assert found is not None
+    assert found.other is not None
+    assert found.other.cosine is not None
+    assert (found.other.cosine > 1 - 1e-5) is same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("updates", [1, 3])
+def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
+    tmp_path: Path, updates: int
+) -> None:
+    config = configured(
+        algorithm={"updates_per_batch": updates},
+        budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0},
+        telemetry={"probe_prompts": 2},
+    )
     witness = trained(config, tmp_path)
     live = next(group.index for group in witness.steps[2].groups if group.state == "live")
     content = replay_of(config, tmp_path, witness, 2).explain(2, group=live, other=config.algorithm)

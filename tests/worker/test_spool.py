@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def spool(folder: Path, wire: Wire, *, cap: int = 2**20, lost: list[bool] | None
     )
 
 
+def unsent(folder: Path, wire: Wire, reports: Sequence[Report] = REPORTS) -> Spool:
+    """With reports that wait for a backend that is away."""
+    wire.trouble = Unreachable("away")
+    sending = spool(folder, wire)
+    for report in reports:
+        sending.append("report", report)
+    return sending
+
+
 def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path) -> None:
     wire = Wire()
     sending = spool(tmp_path, wire)
@@ -61,10 +71,7 @@ def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_what_an_absent_backend_did_not_take_is_sent_by_the_next_process(tmp_path: Path) -> None:
     wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    for report in REPORTS:
-        sending.append("report", report)
+    sending = unsent(tmp_path, wire)
     assert not sending.drain(0.3)
     sending.close()
     wire.trouble = None
@@ -74,11 +81,7 @@ def test_what_an_absent_backend_did_not_take_is_sent_by_the_next_process(tmp_pat
 
 
 def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_path: Path) -> None:
-    wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    for report in REPORTS[:2]:
-        sending.append("report", report)
+    sending = unsent(tmp_path, Wire(), REPORTS[:2])
     sending.close()
     whole = sending.path.read_bytes()
     first = whole.index(b"\n") + 1
@@ -88,11 +91,7 @@ def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_p
 
 
 def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_path: Path) -> None:
-    wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    for report in REPORTS[:3]:
-        sending.append("report", report)
+    sending = unsent(tmp_path, Wire(), REPORTS[:3])
     sending.close()
     whole = sending.path.read_bytes()
     first, second = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1) + 1
@@ -106,10 +105,8 @@ def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_p
 
 def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_attempt(tmp_path: Path) -> None:
     wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    for seq in range(6):  # the first ones are kept in memory, too
-        sending.append("report", Report(attempt=1, seq=seq, step=seq, metrics={"reward": 1.0}))
+    reports = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": 1.0}) for seq in range(6)]
+    sending = unsent(tmp_path, wire, reports)  # the first ones are kept in memory, too
     content = bytearray(sending.path.read_bytes())
     content[-10] ^= 1
     sending.path.write_bytes(content)
@@ -180,9 +177,7 @@ def test_what_the_backend_took_does_not_fill_the_spool(tmp_path: Path) -> None:
 
 def test_a_record_that_the_disk_had_no_room_for_spoils_none_before_or_after_it(tmp_path: Path) -> None:
     wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    sending.append("report", REPORTS[0])
+    sending = unsent(tmp_path, wire, REPORTS[:1])
     whole = sending.path.stat().st_size
     with disk_of(whole + 10), pytest.raises(OSError, match="too large"):
         sending.append("report", REPORTS[1])
@@ -198,9 +193,7 @@ def test_a_record_that_the_disk_had_no_room_for_spoils_none_before_or_after_it(t
 @pytest.mark.parametrize("status", [401, 503, 507])
 def test_a_backend_in_trouble_costs_nothing_of_what_an_earlier_process_left(tmp_path: Path, status: int) -> None:
     wire = Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    sending.append("report", REPORTS[0])
+    sending = unsent(tmp_path, wire, REPORTS[:1])
     sending.close()
     wire.trouble = ApiError(status, "trouble", "come back later")
     with pytest.raises(ApiError):
@@ -226,9 +219,7 @@ def test_a_mistake_of_the_backends_is_reported_in_the_end_instead_of_repeated_fo
 
 def test_a_mistake_of_the_backends_with_one_file_keeps_no_worker_from_its_work_for_ever(tmp_path: Path) -> None:
     left, wire = tmp_path / "run-7-attempt-1.jsonl", Wire()
-    wire.trouble = Unreachable("away")
-    sending = spool(tmp_path, wire)
-    sending.append("report", REPORTS[0])
+    sending = unsent(tmp_path, wire, REPORTS[:1])
     sending.close()
     wire.trouble = ApiError(500, "internal", "The backend failed; its log says why.")
     recovery, stays = Recovery(tmp_path, wire), []

@@ -37,12 +37,7 @@ ROWS = [
     for a in range(1, 6)
     for b in range(1, 6)
 ]
-SOURCES = {
-    "kind": "dataset",
-    "source": "upload:1",
-    "source_column": "from",
-    "shares": {"sums": 0.3, "products": 0.7},
-}
+SOURCES = {"kind": "dataset", "source": "upload:1", "source_column": "from", "shares": {"sums": 0.3, "products": 0.7}}
 CURRICULUM = {"prompts_per_step": 3, "group_size": 4, "curriculum": {"half_life": 2}}
 
 
@@ -116,16 +111,7 @@ def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     assert [len(group.completions) for group in report.groups] == [4, 4, 4]
     assert report.trace is not None
     assert report.trace.rows == 3 * 2 - sum(_best_is_worst(group) for group in report.groups)
-    for name in (
-        "reward",
-        "reward_std",
-        "group_reward_std",
-        "frac_reward_zero_std",
-        "kl",
-        "loss",
-        "grad_norm",
-        "time/rollout",
-    ):
+    for name in "reward reward_std group_reward_std frac_reward_zero_std kl loss grad_norm time/rollout".split():
         assert report.metrics[name] is not None, name
     evaluations = {
         m.step: m.metrics for _, m in witness.messages if isinstance(m, Report) and m.step is not None and not m.groups
@@ -258,10 +244,7 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # never scored
     config = configured(
         task={"kind": "dataset", "source": "upload:1", "answer_column": "answer", "held_out": 0},
-        rewards={
-            "functions": [{"kind": "correctness", "name": "right", "match": "numeric"}],
-            "max_unscored": 0.5,
-        },
+        rewards={"functions": [{"kind": "correctness", "name": "right", "match": "numeric"}], "max_unscored": 0.5},
         sampling={"prompts_per_step": 4, "group_size": 4},
         algorithm={"dead_groups": "resample"},
         budget={"steps": 3, "eval_every": 0},

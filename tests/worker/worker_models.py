@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -89,3 +90,15 @@ def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequen
     return Rollout(
         asked, [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size, completions
     )
+
+
+def no_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next backward pass finds no memory; those after it do."""
+    failing, backward = iter([True]), torch.Tensor.backward
+
+    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)

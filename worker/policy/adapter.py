@@ -24,26 +24,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 # How the adapter is applied.
 _APPLIED = frozenset(
-    [
-        "task_type",
-        "peft_type",
-        "r",
-        "lora_alpha",
-        "target_modules",
-        "exclude_modules",
-        "target_parameters",
-        "fan_in_fan_out",
-        "bias",
-        "use_rslora",
-        "use_dora",
-        "modules_to_save",
-        "layers_to_transform",
-        "layers_pattern",
-        "rank_pattern",
-        "alpha_pattern",
-        "lora_bias",
-        "revision",
-    ]
+    "task_type peft_type r lora_alpha target_modules exclude_modules target_parameters fan_in_fan_out bias use_rslora use_dora "
+    "modules_to_save layers_to_transform layers_pattern rank_pattern alpha_pattern lora_bias revision".split()
 )
 # Where it comes from and how it was trained: of no matter to weights that are there.
 _IGNORED = frozenset(

@@ -159,10 +159,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     problem = None if causal else f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
     shape = shape_of(config)
     return OfferedModel(
-        source=folder.name,
-        parameters=parameters or (shape.parameters if shape else None),
-        shape=shape,
-        problem=problem,
+        source=folder.name, parameters=parameters or (shape.parameters if shape else None), shape=shape, problem=problem
     )
 
 

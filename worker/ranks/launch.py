@@ -217,9 +217,8 @@ def run_ranks(
                 nproc_per_node=count,
                 run_id=secrets.token_hex(8),
                 rdzv_backend="c10d",
-                rdzv_configs={
-                    "store_type": "file"
-                },  # a port would be open to everybody, and what is said there is unpickled
+                # a port would be open to everybody, and what is said there is unpickled
+                rdzv_configs={"store_type": "file"},
                 rdzv_endpoint=str(Path(folder, "launcher")),
                 max_restarts=0,
                 logs_specs=DefaultLogsSpecs(log_dir=folder),

@@ -58,7 +58,7 @@ class Agreement:
         norms = [self._norms[place] for place in places]
         return [
             [
-                None if not size else 1.0 if one == other else max(-1.0, min(1.0, product / size))
+                None if not 0 < size < math.inf else 1.0 if one == other else max(-1.0, min(1.0, product / size))
                 for other, product in enumerate(row)
                 for size in [norms[one] * norms[other]]
             ]

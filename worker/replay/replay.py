@@ -1,9 +1,9 @@
 """A replay: the steps of a run from a checkpoint on, done again exactly, and the last of them taken apart."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -120,21 +120,19 @@ class Replay:
         batches = [drawn.batch, *([learner.split(probes.rollout)] if probes else [])]
         for batch in batches[1:]:
             learner.measure(batch, "old_logprob")
-        before = [parameter.detach().clone() for _, parameter in self._policy.named_parameters()]
         moments = copy_of_moments(learner.optimizer) if other is not None else {}
-        update = self._step.update(step, drawn, PhaseClock(), on_progress)
+        made = StepUpdate(
+            self._policy,
+            learner.optimizer,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            updates_per_batch=config.algorithm.updates_per_batch,
+        )
+        update = self._step.update(step, drawn, PhaseClock(), on_progress, made.see)
         record.require_same(drawn, update)
         self._require_same_paths(step)
         for batch in batches:
             learner.measure(batch, "logprob_after")
-        made = StepUpdate(
-            self._policy,
-            learner.optimizer,
-            before,
-            grad_norm=update.metrics["grad_norm"],
-            max_grad_norm=config.optimizer.max_grad_norm,
-        )
-        del before
+        made.close()
         self._measure_left_out(drawn)
         found = self._take_apart(step, drawn, made, on_progress)
         if group is not None and group < len(drawn.batch.rollout.items_P):
@@ -197,21 +195,21 @@ class Replay:
             rows = range(p * size, (p + 1) * size)
             if nothing.issuperset(rows):
                 continue
-            learner.gradient(drawn.batch, drawn.credit, drawn.trained_R, rows)
-            effects[p] = made.take()
+            effects[p] = made.effect(
+                partial(learner.gradient, drawn.batch, drawn.credit, drawn.trained_R, rows), take=True
+            )
             agreement.put(p, [one.grad for one in parameters], effects[p].norm)
-        learner.optimizer.zero_grad(set_to_none=True)
+        made.clear()
         on_progress(GRADIENTS, count, count)
         parts = [_part(p, one) for p, one in enumerate(effects)]
         compared = sorted(range(count), key=lambda p: -abs(parts[p].share))[:MOST_COMPARED]
-        momentum = made.of_moment - math.fsum(part.share for part in parts)
         return Replayed(
             run_id=self._run.run_id,
             step=step,
             from_step=self.from_step,
             update_norm=made.norm,
-            momentum=momentum,
-            decay=made.of_decay,
+            momentum=made.momentum,
+            decay=made.decay,
             apart=finite(made.remainder),
             groups=parts,
             compared=compared,
@@ -231,21 +229,14 @@ class Replay:
                 group=group, completions=none, tokens=[[0.0] * len(rollout.completions_R[row].ids) for row in rows]
             )
         few = sum(len(rollout.completions_R[row].ids) for row in rows) <= MOST_TOKEN_SHARES
-        parameters = [parameter for _, parameter in self._policy.named_parameters()]
         parts, shares = [], []
         for place, row in enumerate(rows):
             on_progress(GRADIENTS, place, size)
-            learner.gradient(drawn.batch, drawn.credit, drawn.trained_R, [row])
-            parts.append(_part(place, made.effect()))
-            learner.optimizer.zero_grad(set_to_none=True)
+            known = drawn.batch, drawn.credit, drawn.trained_R
+            parts.append(_part(place, made.effect(partial(learner.gradient, *known, [row]))))
+            made.clear()
             if few:
-                losses_T = learner.token_losses(drawn.batch, drawn.credit, drawn.trained_R, row)
-                shares.append(
-                    [
-                        made.share_of(torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True))
-                        for loss in losses_T
-                    ]
-                )
+                shares.append(made.shares(partial(learner.token_losses, *known, row)))
         return GroupDetail(group=group, completions=parts, tokens=shares)
 
     def _other_update(

@@ -85,14 +85,7 @@ class Slots:
     """S rows of at most `capacity` tokens, prompt included, `new` of them drawn, and what has been drawn for them."""
 
     def __init__(
-        self,
-        weights: SamplingWeights,
-        device: torch.device,
-        *,
-        count: int,
-        capacity: int,
-        new: int,
-        stop_ids: set[int],
+        self, weights: SamplingWeights, device: torch.device, *, count: int, capacity: int, new: int, stop_ids: set[int]
     ) -> None:
         self.drawing: Drawing
         self.count, self.capacity, self.new = count, capacity, new

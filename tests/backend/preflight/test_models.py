@@ -74,12 +74,8 @@ def test_what_comes_along_and_what_workers_have_is_offered_with_size_and_fit(bac
     ]
     tiny, local, hub = (chosen(models, source) for source in (TINY_ARITHMETIC, LOCAL.source, HUB.source))
     assert (tiny.parameters, tiny.workers, tiny.fits, tiny.note) == (SHAPES[TINY_ARITHMETIC].parameters, 1, 1, "")
-    assert (local.parameters, local.workers, local.fits, local.too_small) == (
-        494_032_768,
-        1,
-        0,
-        1,
-    )  # 16 bytes a parameter, and 8 GiB
+    # 16 bytes a parameter, and 8 GiB
+    assert (local.parameters, local.workers, local.fits, local.too_small) == (494_032_768, 1, 0, 1)
     assert (hub.parameters, hub.too_small) == (7_615_616_512, 1)
     worker = Offers(device="CPU, 2 threads", memory_bytes=8 * GIB)
     config = RUN_CONFIG.validate_python(GRPO)
@@ -239,8 +235,7 @@ def values(start: StartingSettings) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rate", "times"),
-    [(SHAPES[TINY_ARITHMETIC], 5e-5, 10), (SHAPES[SMOLLM2], 1e-5, 10), (QWEN_7B, 1e-6, 100)],
+    ("shape", "rate", "times"), [(SHAPES[TINY_ARITHMETIC], 5e-5, 10), (SHAPES[SMOLLM2], 1e-5, 10), (QWEN_7B, 1e-6, 100)]
 )
 def test_the_learning_rate_follows_the_size_and_what_is_trained(shape: ModelShape, rate: float, times: int) -> None:
     whole, adapters = starts(GrpoConfig(), shape, None)

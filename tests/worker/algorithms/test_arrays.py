@@ -16,15 +16,7 @@ import worker.algorithms
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
 from backend.contract.surrogate import Clip, Sapo
-from worker.algorithms import (
-    advantages,
-    arrays,
-    estimator,
-    gae,
-    objective,
-    preference,
-    total_reward,
-)
+from worker.algorithms import advantages, arrays, estimator, gae, objective, preference, total_reward
 from worker.algorithms.arrays import Array
 
 NAN = float("nan")

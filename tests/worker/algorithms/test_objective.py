@@ -22,12 +22,7 @@ NO_KL = Kl(beta=0)
 
 def terms(algorithm: Algorithm, **extra: Floats) -> TokenTerms:
     return token_terms(
-        algorithm,
-        logprob_R_T=LOGPROB,
-        old_logprob_R_T=OLD,
-        advantages_R_T=ADVANTAGES,
-        mask_R_T=MASK,
-        **extra,
+        algorithm, logprob_R_T=LOGPROB, old_logprob_R_T=OLD, advantages_R_T=ADVANTAGES, mask_R_T=MASK, **extra
     )
 
 

@@ -90,12 +90,7 @@ def our_update(start: Start, case: Case, *, adapters: bool) -> tuple[Rollout, Te
     config = GrpoConfig.model_validate(
         {
             "algorithm": chosen.model_dump(),
-            "sampling": {
-                "prompts_per_step": 3,
-                "group_size": GROUP,
-                "max_new_tokens": 16,
-                "temperature": TEMPERATURE,
-            },
+            "sampling": {"prompts_per_step": 3, "group_size": GROUP, "max_new_tokens": 16, "temperature": TEMPERATURE},
             "optimizer": {"learning_rate": RATE, "weight_decay": 0.0, "max_grad_norm": 1.0},
         }
     )

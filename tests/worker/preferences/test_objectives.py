@@ -13,7 +13,7 @@ import pytest
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from worker_models import CPU, tiny_policy, weights_hash
+from worker_models import CPU, no_memory_once, tiny_policy, weights_hash
 
 from backend.contract.model import Lora, Model
 from backend.contract.training import Optimizer
@@ -282,19 +282,13 @@ def test_memory_that_runs_out_in_a_pairs_update_is_taken_from_the_sampler_and_th
 ) -> None:
     untouched, short = objective_of(kind), objective_of(kind)
     expected = PairLearner(untouched, Optimizer(), steps=1).update(0, PAIRS[:2])
-    asked, failing, backward = list[str](), iter([True]), torch.Tensor.backward
-
-    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
-        if next(failing, False):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        backward(self, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    asked = list[str]()
+    no_memory_once(monkeypatch)
     learner = PairLearner(short, Optimizer(), steps=1, make_room=lambda: asked.append("slots") is None)
     assert (learner.update(0, PAIRS[:2]), asked) == (expected, ["slots"])
     assert weights_hash(short.trained) == weights_hash(untouched.trained)
     assert any("memory ran out" in remark for remark in short.remarks)
-    failing = iter([True])
+    no_memory_once(monkeypatch)
     with pytest.raises(torch.OutOfMemoryError):
         PairLearner(objective_of(kind), Optimizer(), steps=1).update(0, PAIRS[:2])
 

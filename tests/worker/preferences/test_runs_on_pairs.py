@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import BaseModel, TypeAdapter
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from worker_models import no_memory_once
 
 from backend.bucket.bucket import Bucket
 from backend.contract.preference import DpoConfig, RewardModelConfig
@@ -422,14 +423,7 @@ def test_pairs_that_cannot_be_trained_on_are_refused_by_name(
 def test_a_dpo_run_whose_update_finds_no_memory_takes_it_from_the_sampler_of_its_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing, backward = iter([True]), torch.Tensor.backward
-
-    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
-        if next(failing, False):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        backward(self, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    no_memory_once(monkeypatch)
     witness = Witness()
     budget = {"steps": 1, "pairs_per_step": 4, "eval_every": 1, "eval_items": 4, "eval_samples": 1}
     assert train(configured("dpo", budget=budget), tmp_path, witness) == "finished"

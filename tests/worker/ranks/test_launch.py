@@ -31,11 +31,7 @@ PATIENCE = timedelta(minutes=5)
 
 
 def run(
-    work: Callable[..., Any],
-    *given: object,
-    count: int = 2,
-    part: Part | None = None,
-    **answers: Callable[..., Any],
+    work: Callable[..., Any], *given: object, count: int = 2, part: Part | None = None, **answers: Callable[..., Any]
 ) -> Any:
     devices = [CPU] * count
     return run_ranks(

@@ -53,10 +53,7 @@ def test_its_logit_is_the_score(model: RewardModel, checkpoint: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_true_correctness_is_measured_beside_it_at_weight_0(checkpoint: Path, tmp_path: Path) -> None:
-    functions = [
-        Correctness(name="right", extract="whole", weight=0.0),
-        LearnedReward(name="learned", source=SOURCE),
-    ]
+    functions = [Correctness(name="right", extract="whole", weight=0.0), LearnedReward(name="learned", source=SOURCE)]
     scores = scored(Rewards(functions=functions), tmp_path, {SOURCE: checkpoint}, *TEXTS)
     assert [parts[0].raw for parts in scores.components] == [1.0, 0.0, 0.0]
     assert scores.total.tolist() == [parts[1].raw for parts in scores.components]
