@@ -28,14 +28,22 @@ from sides.workloads import QUICKSTART_WORK, REFERENCE, Workload, on_the_tiny_mo
 
 from backend.contract.training import Sampling
 
-FEW = Sampling(prompts_per_step=2, group_size=4, max_new_tokens=24)  # three trainings of it fit into one memory
 SMOLLM2 = replace(
     REFERENCE,
-    about="SmolLM2-135M-Instruct, 2 × 4 completions, about 47 prompt tokens, at most 24 new",
-    config=REFERENCE.config.model_copy(update={"sampling": FEW}),
+    about="SmolLM2-135M-Instruct, 2 × 4 completions, about 47 prompt tokens, 24 new",
+    config=REFERENCE.config.model_copy(
+        update={"sampling": Sampling(prompts_per_step=2, group_size=4, max_new_tokens=24)}
+    ),
     batch=8,
 )
-WORKS = {"tiny": (QUICKSTART_WORK, 10), "smollm2": (SMOLLM2, 1)}  # and steps of a block: seconds of either
+TINY = replace(
+    QUICKSTART_WORK,
+    about="builtin:tiny-arithmetic, the recipe `grpo`: 16 × 8 completions, 16 new tokens, about as many as it writes by itself",
+    config=QUICKSTART_WORK.config.model_copy(
+        update={"sampling": QUICKSTART_WORK.config.sampling.model_copy(update={"max_new_tokens": 16})}
+    ),
+)
+WORKS = {"tiny": (TINY, 10), "smollm2": (SMOLLM2, 1)}  # and steps of a block: seconds of either
 FOURS = 10
 NOBODY = "http://127.0.0.1:9"  # a port on which nothing listens
 
