@@ -7,16 +7,17 @@
 
 One process trains all blocks of a comparison, since two processes of the same work differ by some percent for as long as they live. All its
 completions have the same length, so that all blocks have the same work. Of each four blocks the hooks are off in the first and the last, so that
-a machine that becomes slower counts for both. Prints the median of those fours, with its interval; and what is measured directly: how long
-the training's thread was in the hooks, and the processor time of the process beside it, which takes what the training leaves, and of the backend.
+a machine that becomes slower counts for both. Prints how far the median steps are apart, with an interval, since single steps take half as
+long again when the machine has something else to do; and what is measured directly: how long the training's thread was in the hooks, and the
+processor time of the process beside it, which takes what the training leaves, and of the backend.
 """
 
 import os
+import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from math import comb
 from pathlib import Path
 from statistics import median
 
@@ -76,12 +77,23 @@ def measure(
     return found[1:]
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median, and between which of the sorted values that of all blocks lies with at least 95 %, whatever they are spread like."""
-    ranked, count = sorted(values), len(values)
-    beyond = [sum(comb(count, k) for k in range(place + 1)) / 2 ** (count - 1) for place in range(count // 2)]
-    place = max((place for place, share in enumerate(beyond) if share <= 0.05), default=0)
-    return median(values), ranked[place], ranked[-1 - place]
+def steps_of(found: Sequence[Mapping[str, float]]) -> list[float]:
+    """Of all steps of these blocks, in milliseconds."""
+    return [1000 * value for one in found for name, value in one.items() if name.startswith("step/")]
+
+
+def apart(found: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """The median step of watched blocks and that of the others: their difference in milliseconds, and their ratio."""
+    off, on = (median(steps_of([one for one in found if one["watched"] == watched])) for watched in (0.0, 1.0))
+    return on - off, on / off
+
+
+def intervals(found: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
+    """Of both, 95 % of what 2,000 draws of as many fours of blocks give."""
+    fours = [found[first : first + 4] for first in range(0, len(found), 4)]
+    draws = random.Random(0)
+    drawn = [apart([one for four in draws.choices(fours, k=len(fours)) for one in four]) for _ in range(2000)]
+    return [(each[49], each[1949]) for each in map(sorted, zip(*drawn, strict=True))]
 
 
 def main() -> None:
@@ -107,19 +119,15 @@ def main() -> None:
 
 
 def said(found: Sequence[Mapping[str, float]], block: int) -> str:
-    """The blocks in words: milliseconds of a step."""
+    """The blocks in words."""
     off, on = ([one for one in found if one["watched"] == watched] for watched in (0.0, 1.0))
-    walls = [1000 * one["wall"] / block for one in found]
-    fours = [walls[first : first + 4] for first in range(0, len(walls), 4)]
-    apart = [(b + c - a - d) / 2 for a, b, c, d in fours]
-    times = [(b + c) / (a + d) for a, b, c, d in fours]
     busy = sum(one["processor"] for one in off) / sum(one["wall"] for one in off)
+    (more, times), (of_more, of_times) = apart(found), intervals(found)
     hooks, beside, backend = (1000 * median(one[what] for one in on) / block for what in ("hooks", "beside", "backend"))
     return (
-        f"{1000 * median(one['wall'] for one in off) / block:.1f} ms a step without, {busy:.2f} cores busy with it; "
-        + "watched {:+.1f} ms ({:+.1f} to {:+.1f}), ".format(*interval(apart))
-        + "{:.3f} ({:.3f} to {:.3f}) times; ".format(*interval(times))
-        + f"in the hooks {hooks:.1f} ms; of processor time {beside:.1f} ms in the process beside it, {backend:.1f} ms in the backend"
+        f"the median step takes {median(steps_of(off)):.1f} ms without, {busy:.2f} cores busy with it; watched {more:+.1f} ms "
+        f"({of_more[0]:+.1f} to {of_more[1]:+.1f}), {times:.3f} ({of_times[0]:.3f} to {of_times[1]:.3f}) times; in the hooks "
+        f"{hooks:.1f} ms; of processor time {beside:.1f} ms in the process beside it, {backend:.1f} ms in the backend"
     )
 
 

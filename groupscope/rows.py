@@ -61,6 +61,10 @@ class Rows:
             self.values[name] = np.full(self.ids.shape, np.nan, np.float32)
         array, width = _array(values), self.ids.shape[1]
         if more := array.shape[1] - width:
+            if more < 0 or self.padded[rows].max(initial=0) > more:
+                raise ValueError(
+                    f"{name} has {array.shape[1]} columns for {width} tokens: which are a completion's is not known"
+                )
             array = np.take_along_axis(array, more - self.padded[rows, None] + np.arange(width), axis=1)
         self.values[name][rows] = array
 

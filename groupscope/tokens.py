@@ -91,7 +91,8 @@ def _each(name: str, values: Any) -> NDArray[Any]:
             raise ValueError(f"{name} is true or false for each token")
         return array.astype(np.bool_)
     found = array if array.dtype == np.float32 else array.astype(np.float64)  # None is NaN
-    whole = np.isfinite(found)
+    with np.errstate(over="ignore"):  # beyond the largest float32, as which it is kept
+        whole = np.isfinite(found.astype(np.float32))
     return found if whole.all() else np.where(whole, found, np.nan)
 
 

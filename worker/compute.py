@@ -3,7 +3,7 @@
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
@@ -277,17 +277,19 @@ def _train_groups(
     worker: Computing, claim: Claim, config: GrpoConfig, place: Place, channels: Channels, ranks: Ranks = ALONE
 ) -> Ending:
     steps = config.budget.steps
-    if claim.repeats is not None and place.begins_elsewhere:
-        place = _repeat_trunk(worker, claim, claim.repeats, place, channels, steps)
-    channels.load("task", steps)
-    items = load_items(config.task, fetch_upload=worker.client.upload_content)
-    channels.load("model", steps)
-    source = ranks.of_first(pinned(_source(worker, claim, config), place.model_commit))
-    place = replace(place, model_commit=commit_of(source))
-    policy = _load(worker, source, config, place.resume, ranks)
-    engine = load_engine(config.sampling.engine, policy, worker.settings)
-    channels.load("rewards", steps)
-    with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
+    with ExitStack() as stack:
+        if claim.repeats is not None and place.begins_elsewhere:
+            stack.callback(shutil.rmtree, place.repeated, ignore_errors=True)
+            place = _repeat_trunk(worker, claim, claim.repeats, place, channels, steps)
+        channels.load("task", steps)
+        items = load_items(config.task, fetch_upload=worker.client.upload_content)
+        channels.load("model", steps)
+        source = ranks.of_first(pinned(_source(worker, claim, config), place.model_commit))
+        place = replace(place, model_commit=commit_of(source))
+        policy = _load(worker, source, config, place.resume, ranks)
+        engine = load_engine(config.sampling.engine, policy, worker.settings)
+        channels.load("rewards", steps)
+        scorer = stack.enter_context(_scorer(worker, claim, config.rewards, config.model.dtype))
         place = replace(place, reward_texts=ranks.of_first(texts := scorer.load_own()))
         if ranks.any(texts != place.reward_texts):
             raise RunFailure(
@@ -296,7 +298,7 @@ def _train_groups(
                 "others. Give all nodes the same files, and retry the run.",
             )
         trainer = Trainer(config, policy, engine, items, scorer, place, channels)
-        shutil.rmtree(place.repeated, ignore_errors=True)
+        shutil.rmtree(place.repeated, ignore_errors=True)  # as large as a checkpoint, and the run may take long
         return trainer.run()
 
 
@@ -305,7 +307,7 @@ def _repeat_trunk(
 ) -> Place:
     """Do the steps again that lie between the checkpoint and the fork, and stand where they end. Raises NotTheSame.
 
-    Nothing is lost by leaving: the next attempt does them from the beginning.
+    An attempt that ends before the fork has saved its own checkpoint leaves nothing: the next one does them again.
     """
     config, forked_at = RUN_CONFIG.validate_python(trained), claim.forked_at
     if not isinstance(config, GrpoConfig) or forked_at is None:
@@ -313,20 +315,13 @@ def _repeat_trunk(
     replay = Replay(_replayable(worker, claim, config, place, channels, run_id=claim.run_id, steps=steps))
     repeated = place.repeated / "state"
 
-    def show(*_: object) -> None:
-        channels.show_or_end(
-            Progress(
-                step=forked_at,
-                total_steps=steps,
-                phase=REPEATING,
-                done=replay.state.step - replay.from_step,
-                total=forked_at - replay.from_step,
-            )
-        )
+    def show(*_: object, phase: str = REPEATING) -> None:
+        done, total = replay.state.step - replay.from_step, forked_at - replay.from_step
+        channels.show_or_end(Progress(step=forked_at, total_steps=steps, phase=phase, done=done, total=total))
 
     for step in range(replay.from_step, forked_at):
         replay.repeat(step, show)
-    shutil.rmtree(place.repeated, ignore_errors=True)
+    show(phase="checkpoint")
     replay.save(repeated)
     return replace(place, resume=repeated, trunk_config=trained)
 

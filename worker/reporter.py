@@ -76,13 +76,13 @@ class Place:
     attempt: int
     store: Store
     store_name: str
-    resume: Path | None  # a whole checkpoint of this run, or the one that a fork begins from
+    resume: Path | None  # a whole checkpoint of this run, or what a fork begins from
     device_name: str
     versions: dict[str, str]
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
     reward_texts: Sequence[RewardText] = ()  # the files of a person's own that score
-    trunk_config: Mapping[str, Json] | None = None  # of the run from whose checkpoint a fork begins
+    trunk_config: Mapping[str, Json] | None = None  # of the run from whose state a fork begins
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -252,6 +252,8 @@ class Reporter:
         for remark in place.remarks:
             self.log("warning", remark)
         begun = f"resumed from checkpoint {from_step}" if place.resume else "started from the model's initial weights"
+        if place.resume is not None and place.resume.parent == place.repeated:
+            begun = f"went on from step {from_step} of the trunk, whose steps up to there were done again,"
         self.log("info", f"{begun} on {place.device_name}: {about}")
 
     def step(self, step: int, describe: Callable[[], StepContent]) -> None:

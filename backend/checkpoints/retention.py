@@ -50,7 +50,7 @@ def kept(tx: Connection, run_id: int, config: Mapping[str, Json], store_name: st
 
 
 def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json], at: datetime) -> None:
-    """Forget what does not stay, and say so in the run's log. The newest stays, and so does each that another run uses."""
+    """Forget what does not stay, and say so in the run's log. The newest stays, that in which a fork begins, and each that another run uses."""
     keep, rows = keep_of(config), store.live(tx, run_id)
     if keep.all or len(rows) < 2:
         return
@@ -59,7 +59,7 @@ def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json],
     if keep.last:
         multiples = {step for step in chosen if keep.every and step % keep.every == 0}
         chosen = {*sorted(chosen)[-keep.last :], *multiples, *([best.step] if best else [])}
-    needed = _named(tx, run_id) | {rows[-1]["step"]}
+    needed = _named(tx, run_id) | {rows[-1]["step"], history.segments(tx, run_id)[-1].first}
     sizes = {row["step"]: row["size_bytes"] for row in rows if row["step"] in needed | chosen}
     over = sum(sizes.values()) - keep.at_most_gib * GIB if keep.at_most_gib else 0
     for step in sorted(sizes.keys() - needed, key=lambda step: (best is not None and step == best.step, step)):

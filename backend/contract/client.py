@@ -174,7 +174,7 @@ class Client:
         fork_at: int | None = None,
         idempotency_key: str | None = None,
     ) -> r.Run:
-        """Store and queue a run; with `fork_at` one that goes on from the parent's checkpoint at that step."""
+        """Store and queue a run; with `fork_at` one that goes on from the parent's state after that step."""
         body: dict[str, Json] = {
             "config": dict(config),
             "name": name,
@@ -188,7 +188,7 @@ class Client:
         return self._to.post(r.Run, "/api/v1/runs", body, **headers)
 
     def fork_run(self, run_id: int, step: int, overrides: Mapping[str, Json] = {}, name: str | None = None) -> r.Run:
-        """Queue a run that goes on from a run's checkpoint at a step, with some fields (by dotted paths) changed."""
+        """Queue a run that goes on from a run's state after a step, with some fields (by dotted paths) changed."""
         body: dict[str, Json] = {"step": step, "overrides": dict(overrides), "name": name}
         return self._to.post(r.Run, f"/api/v1/runs/{run_id}/fork", body)
 

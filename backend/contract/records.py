@@ -136,7 +136,7 @@ class Run(Record):
     tags: list[str] = []
     notes: str = ""
     parent_id: int | None = None
-    forked_at: int | None = None  # it went on from the parent's checkpoint at this step; None: it began by itself
+    forked_at: int | None = None  # it went on from its parent's state after this step; None: it began by itself
     sweep_id: int | None = None
     summary: dict[str, float | None] = {}  # the latest of each metric; <name>:first of what was evaluated again
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
@@ -171,9 +171,7 @@ class RunCreate(Frozen):
     notes: Annotated[CleanText, Field(max_length=20_000)] = ""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     parent_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
-    fork_at: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = (
-        None  # a step of the parent, to go on from its checkpoint
-    )
+    fork_at: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None  # a step of the parent, after which it goes on
 
 
 class SweepCreate(Frozen):

@@ -15,6 +15,7 @@ from backend.contract.protocol import TraceFile, TraceTooLarge
 
 MAX_BYTES = 36 * 2**20
 """Of a file; the contract's limit of 48 MiB holds for its base64 text."""
+MOST_OFFSET = 2**31 - 1
 
 
 def column(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -35,7 +36,10 @@ def lists(parts: Sequence[NDArray[Any] | None], dtype: type[np.generic]) -> pa.A
 
 
 def _offsets(lengths: Sequence[int]) -> pa.Array:
-    return column(np.cumsum([0, *lengths], dtype=np.int32))
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    if offsets[-1] > MOST_OFFSET:
+        raise TraceTooLarge(f"the token traces have {offsets[-1]:,} values or bytes of text, above {MOST_OFFSET:,}")
+    return column(offsets.astype(np.int32))
 
 
 def packed(

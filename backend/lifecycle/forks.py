@@ -1,7 +1,7 @@
 """A fork: a run that goes on from a step of another run, with some of its configuration changed.
 
-Where the step has a checkpoint, it begins from that. Else its worker does the steps after the checkpoint before again, exactly, and then
-saves one for the fork.
+If the step has a checkpoint, the fork begins from that. If not, its worker does the steps after the checkpoint before it again, exactly, and
+then saves one for the fork.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ from backend.runs.needs import Needs, needs_of
 from backend.storage import history
 from backend.storage.tables import run, trunk
 from backend.telemetry import summary
+from backend.uploads import store as uploads
 
 FIXED = {
     "model.source": "the checkpoint has the weights of that model",
@@ -49,9 +50,10 @@ def beginning(tx: Connection, parent: RowMapping, config: RunConfig, step: int, 
         text = f"names a step of run {parent['id']}; only GRPO and PPO runs can be forked, into such runs"
         raise Invalid(FieldError("fork_at", text))
     errors = list(_misfits(parent["config"], config, step))
-    found, needs = checkpoints.at(tx, parent["id"], step) if step else None, needs_of(config.model_dump(mode="json"))
-    if step and found is None:
-        way = _between(tx, parent["id"], config, step)
+    owner = history.owner(tx, parent["id"], step - 1) if step else parent["id"]
+    found, needs = replays.start_of(tx, owner, step) if step else None, needs_of(config.model_dump(mode="json"))
+    if step and (found is None or found["step"] < step):
+        way = _between(tx, parent["id"], owner, config, step)
         if isinstance(way, replays.Way):
             found, needs = way.checkpoint, replace(needs, device=way.device, versions=way.versions)
         else:
@@ -82,15 +84,17 @@ def create(
     return run_id
 
 
-def _between(tx: Connection, parent_id: int, config: GrpoConfig, step: int) -> replays.Way | str:
+def _between(tx: Connection, parent_id: int, owner: int, config: GrpoConfig, step: int) -> replays.Way | str:
     """How a step without a checkpoint is reached; if it cannot be, why."""
     saved = [row["step"] for row in checkpoints.reachable(tx, parent_id)]
     if not saved or step > saved[-1]:
-        return f"run {parent_id} has no checkpoint after {step} steps or later, so that it may still do them in another way; {_listed(saved)}"
-    owner = history.owner(tx, parent_id, step - 1)
-    trained = replays.repeatable(tx.execute(select(run).where(run.c.id == owner)).mappings().one())
+        return f"run {parent_id} has no checkpoint after {step} steps or later, and may still do them differently; {_listed(saved)}"
+    row = tx.execute(select(run).where(run.c.id == owner)).mappings().one()
+    trained, data = replays.repeatable(row), row["upload_id"]
     if isinstance(trained, str):
         way: replays.Way | str = trained
+    elif data is not None and not uploads.is_there(tx, data):
+        way = f"upload {data}, on which these steps were trained, is deleted"
     elif config.compute.processes > 1:
         way = f"{config.compute.processes} processes are asked for, and the steps up to there are done again by one"
     else:
@@ -101,10 +105,10 @@ def _between(tx: Connection, parent_id: int, config: GrpoConfig, step: int) -> r
 
 
 def _listed(saved: Sequence[int]) -> str:
+    if not saved:
+        return "it has none yet"
     few = ", ".join(f"{step:,}" for step in saved[-MOST_LISTED:])
-    return (
-        f"it has {'up to the newest' if len(saved) > MOST_LISTED else 'these'}: {few}" if saved else "it has none yet"
-    )
+    return f"it has {'up to the newest' if len(saved) > MOST_LISTED else 'these'}: {few}"
 
 
 def _misfits(before: Mapping[str, Json], config: GrpoConfig, step: int) -> Iterator[FieldError]:

@@ -99,7 +99,7 @@ def clone_run(services: ServicesDep, run_id: RowId, body: r.RunClone) -> r.Run:
 
 @router.post("/{run_id}/fork", status_code=201)
 def fork_run(services: ServicesDep, run_id: RowId, body: r.RunFork) -> r.Run:
-    """Queue a run that goes on from a checkpoint of this one, with some fields changed; the steps before it are shared."""
+    """Queue a run that goes on from a step of this one, with some fields changed; the steps before it are shared."""
     return _copy(services, run_id, body, f" from step {body.step}", body.step)
 
 

@@ -4,6 +4,7 @@ What would prove a hint wrong is a measure of what is right (a truth) that goes 
 compares answers, or one of weight 0, which only measures.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -114,7 +115,8 @@ def _rise(studied: Studied, middle: int) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     error = float(np.sqrt(before_P.var(ddof=1) / len(before_P) + now_P.var(ddof=1) / len(now_P)))
     was, is_now = float(before_P.mean()), float(now_P.mean())
-    return was * unit, is_now * unit, (is_now - was) / error if error > 0 else 0.0
+    errors = (is_now - was) / error if error > 0 else math.inf if is_now > was else 0.0
+    return was * unit, is_now * unit, errors
 
 
 def _phrases(studied: Studied, spreads: Sequence[PhraseSpread], truths: Sequence[str]) -> Iterator[Hint]:

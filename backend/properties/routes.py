@@ -35,10 +35,10 @@ def _answer(services: Services, run_id: int, query: PropertyQuery) -> PaidFor:
     with services.database.read() as tx:
         config: Mapping[str, Json] = runs.row_of(tx, run_id)["config"]
         seen = window.read(tx, run_id, query)
-        tallies = by_group(judgements_of(tx, run_id)) if query.reward is None else []
+        judgements = judgements_of(tx, run_id) if query.reward is None else None
     judged = [
         Judged(group.step, tally.agreed / decided)
-        for group, tally in tallies
+        for group, tally in (by_group(judgements) if judgements is not None else [])
         if (decided := tally.agreed + tally.disagreed)
     ]
     return page(run_id, seen, query.reward, correctness(config), judged)

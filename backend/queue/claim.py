@@ -119,11 +119,13 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
     if trunk:
         trunk_id, forked_at = trunk[-1].run_id, trunk[-1].last + 1
         begins = replays.start_of(tx, trunk_id, forked_at)
-        if begins is None or begins["step"] < forked_at:
+        between = begins is None or begins["step"] < forked_at
+        here = begins["store"] == store if begins is not None else len(history.segments(tx, trunk_id)) == 1
+        if between and here and not checkpoints.live(tx, row["id"]):  # any worker may go on from one of its own
             repeats = _config_of(tx, trunk_id)
         if begins is not None:
             trunk_id = begins["run_id"]
-            rows += [begins] if begins["store"] == store else []
+            rows += [begins] if here and (repeats or not between) else []
     saved = [checkpoints.reference(one) for one in rows]
     source = _named(tx, row["config"]["model"]["source"])
     replayed = commit = None

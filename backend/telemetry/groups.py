@@ -48,13 +48,14 @@ def store(
     if not groups:
         return
     place = {"run_id": run_id, "attempt": attempt_, "step": step}
-    added = insert(prompt_group).returning(prompt_group.c.id, sort_by_parameter_order=True)
+    added = insert(prompt_group).returning(prompt_group.c.index, prompt_group.c.id)  # SQLite gives them in any order
     values = [group.model_dump(exclude={"completions"}) | place | _shown(group) for group in groups]
+    ids = dict(map(tuple, tx.execute(added, values)))
     rows = [
         one.model_dump()
         | place
-        | {"group_id": group_id, "state": group.state, "has_trace": (group.index, one.index) in traced}
-        for group, group_id in zip(groups, tx.execute(added, values).scalars(), strict=True)
+        | {"group_id": ids[group.index], "state": group.state, "has_trace": (group.index, one.index) in traced}
+        for group in groups
         for one in group.completions
     ]
     if rows:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select
+from sqlalchemy import Connection, RowMapping, delete, insert, or_, select
 
 from backend.contract import records as r
 from backend.contract.queries import PageQuery
@@ -17,7 +17,7 @@ from backend.errors import Conflict, NotFound
 from backend.runs.store import WAITING
 from backend.services import Services
 from backend.storage.statements import newest_first
-from backend.storage.tables import run, upload
+from backend.storage.tables import run, trunk, upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import convert
 from backend.uploads.encoding import is_guess
@@ -131,10 +131,20 @@ def page(tx: Connection, query: PageQuery) -> r.Page[r.Upload]:
     return r.Page[r.Upload](items=[_upload(row) for row in rows], next_cursor=cursor)
 
 
+def is_there(tx: Connection, upload_id: int) -> bool:
+    """Whether nobody deleted it."""
+    return tx.execute(select(upload.c.id).where(upload.c.id == upload_id)).first() is not None
+
+
 def remove(tx: Connection, upload_id: int) -> None:
-    """Forget an upload. Raises NotFound, and Conflict while a run needs it."""
+    """Forget an upload. Raises NotFound, and Conflict while a run needs it, or a fork that may do steps on it again."""
     get(tx, upload_id)
-    needs = select(run.c.id).where(run.c.upload_id == upload_id, run.c.status.in_(WAITING)).order_by(run.c.id)
+    parent = run.alias()
+    of_trunk = select(1).where(
+        trunk.c.run_id == run.c.id, trunk.c.of_run_id == parent.c.id, parent.c.upload_id == upload_id
+    )
+    uses = or_(run.c.upload_id == upload_id, of_trunk.correlate(run).exists())
+    needs = select(run.c.id).where(uses, run.c.status.in_(WAITING)).order_by(run.c.id)
     users = list(tx.execute(needs).scalars())
     if users:
         names = ", ".join(map(str, users[:5]))

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -77,6 +78,7 @@ class Blocks(TrainerCallback):
     def __init__(self, pipe: Pipe, each: int, switch: Switch) -> None:
         self._pipe, self._each, self._hooks, self._switch = pipe, each, Hooks(), switch
         self._began = (0.0, 0.0, 0.0, 0.0)
+        self._steps: list[float] = []  # when each of the block began
 
     def _now(self) -> tuple[float, float, float, float]:
         return time.perf_counter(), time.process_time(), self._hooks.seconds, self._hooks.beside
@@ -93,19 +95,21 @@ class Blocks(TrainerCallback):
         The first block warms up. Of each four after it the hooks are off in the first and the last one.
         """
         number, within = divmod(state.global_step, self._each)
+        self._steps.append(time.perf_counter())
         if within:
             return
         if state.global_step:
             wall = time.perf_counter() - self._began[0]
             time.sleep(1.0)  # for what is done aside, of which the processor time is to be known
             _, *used = (now - then for now, then in zip(self._now(), self._began, strict=True))
-            metrics = {"wall": wall, "watched": float(self._switch.on)} | dict(
-                zip(("processor", "hooks", "beside"), used, strict=True)
-            )
+            metrics = {"wall": wall, "watched": float(self._switch.on)}
+            metrics |= dict(zip(("processor", "hooks", "beside"), used, strict=True))
+            metrics |= {f"step/{k}": end - begin for k, (begin, end) in enumerate(pairwise(self._steps))}
             self._pipe.tell(Trained(lengths=[], metrics=metrics, peak_memory=peak_memory()))
         self._pipe.asked(Command)
         self._switch.turn(on=not number or number % 4 in (2, 3))
         self._began = self._now()
+        self._steps = [time.perf_counter()]
 
 
 def main() -> None:

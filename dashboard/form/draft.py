@@ -40,7 +40,7 @@ class Draft:
     name: str = ""
     tags: list[str] = field(default_factory=list)
     parent_id: int | None = None
-    fork_at: int | None = None  # the step of the parent from whose checkpoint the run goes on
+    fork_at: int | None = None  # the step of the parent after which the run goes on
     origin: str | None = None  # the address that filled it, so that the same address fills it once
     left_out: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)  # what of TRL's settings has no counterpart

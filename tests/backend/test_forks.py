@@ -184,6 +184,48 @@ def test_a_fork_of_a_fork_between_two_checkpoints(backend: Backend, parent: Run)
     assert (claim.forked_at, claim.resume, claim.repeats) == (20, None, parent.config)
 
 
+def test_a_fork_where_a_fork_between_checkpoints_began_comes_there_in_the_same_way(
+    backend: Backend, parent: Run
+) -> None:
+    fork = backend.client.fork_run(parent.id, 50)
+    actor = Actor(backend.client)
+    assert actor.claim() is not None
+    actor.start(50)
+    actor.save(50)
+    trained(actor, 50, 60, -1.0)
+    actor.save(60)
+    actor.finish()
+    backend.client.fork_run(fork.id, 50)  # none of whose steps are the fork's
+    other = Actor(backend.client, "other")
+    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
+    assert other.claim() is None
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert claim.resume is not None
+    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (50, parent.id, AT)
+    assert claim.repeats == parent.config
+
+
+def test_a_fork_with_checkpoints_of_its_own_is_never_brought_to_its_beginning_again(
+    backend: Backend, parent: Run
+) -> None:
+    budget: Any = GRPO["budget"]
+    kept = {"budget": {**budget, "steps": STEPS, "keep": {"last": 1}}}
+    backend.client.fork_run(parent.id, 50, kept)
+    actor = Actor(backend.client)
+    assert actor.claim() is not None
+    actor.start(50)
+    actor.save(50)
+    for step in (60, 70):
+        trained(actor, step - 10, step)
+        actor.save(step)
+    actor.finish("released")
+    claim = Actor(backend.client, "other").claim()
+    assert claim is not None
+    assert claim.repeats is None
+    assert [one.step for one in (claim.resume, *claim.earlier) if one is not None] == [70, 50], "where it began stays"
+
+
 @pytest.mark.parametrize(
     ("change", "at", "why"),
     [
