@@ -82,17 +82,20 @@ def steps_of(found: Sequence[Mapping[str, float]]) -> list[float]:
     return [1000 * value for one in found for name, value in one.items() if name.startswith("step/")]
 
 
-def apart(found: Sequence[Mapping[str, float]]) -> tuple[float, float]:
-    """The median step of watched blocks and that of the others: their difference in milliseconds, and their ratio."""
-    off, on = (median(steps_of([one for one in found if one["watched"] == watched])) for watched in (0.0, 1.0))
-    return on - off, on / off
+def apart(found: Sequence[Mapping[str, float]], block: int) -> tuple[float, float, float]:
+    """Between watched blocks and the others: how far the median steps are apart in milliseconds, their ratio, and how far the training's
+    own processor time is apart in milliseconds a step."""
+    off, on = ([one for one in found if one["watched"] == watched] for watched in (0.0, 1.0))
+    without, watched = median(steps_of(off)), median(steps_of(on))
+    used, more = (1000 * median(one["processor"] for one in each) / block for each in (off, on))
+    return watched - without, watched / without, more - used
 
 
-def intervals(found: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
-    """Of both, 95 % of what 2,000 draws of as many fours of blocks give."""
+def intervals(found: Sequence[Mapping[str, float]], block: int) -> list[tuple[float, float]]:
+    """Of each of these, 95 % of what 2,000 draws of as many fours of blocks give."""
     fours = [found[first : first + 4] for first in range(0, len(found), 4)]
     draws = random.Random(0)
-    drawn = [apart([one for four in draws.choices(fours, k=len(fours)) for one in four]) for _ in range(2000)]
+    drawn = [apart([one for four in draws.choices(fours, k=len(fours)) for one in four], block) for _ in range(2000)]
     return [(each[49], each[1949]) for each in map(sorted, zip(*drawn, strict=True))]
 
 
@@ -122,12 +125,17 @@ def said(found: Sequence[Mapping[str, float]], block: int) -> str:
     """The blocks in words."""
     off, on = ([one for one in found if one["watched"] == watched] for watched in (0.0, 1.0))
     busy = sum(one["processor"] for one in off) / sum(one["wall"] for one in off)
-    (more, times), (of_more, of_times) = apart(found), intervals(found)
+    more, times, used = (
+        f"{value:{form}} ({low:{form}} to {high:{form}})"
+        for value, (low, high), form in zip(
+            apart(found, block), intervals(found, block), ("+.1f", ".3f", "+.1f"), strict=True
+        )
+    )
     hooks, beside, backend = (1000 * median(one[what] for one in on) / block for what in ("hooks", "beside", "backend"))
     return (
-        f"the median step takes {median(steps_of(off)):.1f} ms without, {busy:.2f} cores busy with it; watched {more:+.1f} ms "
-        f"({of_more[0]:+.1f} to {of_more[1]:+.1f}), {times:.3f} ({of_times[0]:.3f} to {of_times[1]:.3f}) times; in the hooks "
-        f"{hooks:.1f} ms; of processor time {beside:.1f} ms in the process beside it, {backend:.1f} ms in the backend"
+        f"the median step takes {median(steps_of(off)):.1f} ms without, {busy:.2f} cores busy with it; watched {more} ms, {times} times, "
+        f"{used} ms of the training's own processor time; in the hooks {hooks:.1f} ms; {beside:.1f} ms of processor time in the process "
+        f"beside it, {backend:.1f} ms in the backend"
     )
 
 
