@@ -75,7 +75,8 @@ def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, ste
     """The facts of a run that is to go on from a step of another. Raises NotFound."""
     facts = replace(facts, begins_at=step)
     try:
-        begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, None)
+        store = None if facts.refused else checkpoints.store_of(tx, config.model_dump(mode="json"))
+        begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, store)
     except Invalid as invalid:
         return replace(facts, refused=[*facts.refused, *_messages(invalid)])
     return replace(facts, needs=begins.needs)
