@@ -62,6 +62,17 @@ def _keep() -> None:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """A second one, of so small a model, waits for the first and for whatever else the machine does."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def start_backend(tmp_path: Path) -> Iterator[Callable[..., Backend]]:
     """Starts backends on one home, with the settings given."""
     with Backends(tmp_path / "home") as backends:

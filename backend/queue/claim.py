@@ -117,15 +117,8 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
     rows = checkpoints.newest_in(tx, row["id"], store)
     trunk_id = repeats = None
     if trunk:
-        trunk_id, forked_at = trunk[-1].run_id, trunk[-1].last + 1
-        begins = replays.start_of(tx, trunk_id, forked_at)
-        between = begins is None or begins["step"] < forked_at
-        here = begins["store"] == store if begins is not None else len(history.segments(tx, trunk_id)) == 1
-        if between and here and not checkpoints.live(tx, row["id"]):  # any worker may go on from one of its own
-            repeats = _config_of(tx, trunk_id)
-        if begins is not None:
-            trunk_id = begins["run_id"]
-            rows += [begins] if here and (repeats or not between) else []
+        begins, trunk_id, repeats = _origin(tx, row["id"], trunk[-1], store)
+        rows += [begins] if begins is not None else []
     saved = [checkpoints.reference(one) for one in rows]
     source = _named(tx, row["config"]["model"]["source"])
     replayed = commit = None
@@ -154,6 +147,24 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         trunk_config=None if trunk_id is None else _config_of(tx, trunk_id),
         repeats=repeats,
     )
+
+
+def _origin(
+    tx: Connection, run_id: int, trunk: history.Segment, store: str
+) -> tuple[RowMapping | None, int, dict[str, Json] | None]:
+    """Of a fork: the checkpoint of the trunk from which it goes on, the run whose configuration that has, and how the steps after it were
+    trained, if they are to be done again first."""
+    forked_at = trunk.last + 1
+    begins = replays.start_of(tx, trunk.run_id, forked_at)
+    whose = trunk.run_id if begins is None else begins["run_id"]
+    here = begins["store"] == store if begins is not None else len(history.segments(tx, trunk.run_id)) == 1
+    if begins is not None and begins["step"] == forked_at:
+        return begins if here else None, whose, None
+    if not here or checkpoints.live(
+        tx, run_id
+    ):  # any worker goes on from one of its own, and not every one can do steps again
+        return None, whose, None
+    return begins, whose, _config_of(tx, trunk.run_id)
 
 
 def _config_of(tx: Connection, run_id: int) -> dict[str, Json]:

@@ -106,7 +106,7 @@ def more_often(step: int) -> float:
 def judge(backend: Backend, run: int, *, late: float, most: int = 100) -> None:
     """One choice in each group whose rewards differ: as the reward says in the first 12 steps, after them in this share of groups.
 
-    At most so many groups of the later steps are judged.
+    `most` bounds how many groups of the later steps are judged.
     """
     seen = 0
     for head in backend.client.groups(run, limit=200).items:

@@ -4,7 +4,6 @@ Not there are its models, whose kernels need a GPU: Unsloth's class trains a mod
 """
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from serving import TOKEN, Backend
 import groupscope
 import worker.models
 
-pytestmark = pytest.mark.trainers
+pytestmark = [pytest.mark.trainers, pytest.mark.usefixtures("one_thread")]
 
 STEPS, SIZE = 3, 4
 Row = tuple[list[int], float, dict[str, list[float]]]  # its tokens, its advantage, and values of these
@@ -38,15 +37,6 @@ def unsloth(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     rl._patch_trl_rl_trainers("grpo_trainer")  # where it may run on a CPU, `import unsloth` leaves this out
     return unsloth
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """A second one, of so small a model, waits for the first and for whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def length(completions: list[str], **_: Any) -> list[float]:
@@ -156,7 +146,7 @@ def test_what_is_recorded_is_what_unsloths_trainer_had(
     parts: int,
     each: int,
 ) -> None:
-    """A step has so many parts, and each batch is trained on so often."""
+    """How many parts a step has, and how often each batch is trained on."""
     monkeypatch.setenv("GROUPSCOPE_HOME", str(backend.home))
     monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
     of = trainer(tmp_path / "out", **changes)

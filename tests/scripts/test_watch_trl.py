@@ -4,7 +4,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from backend.contract.client import Client
 from backend.contract.groups import Group
 from worker.tasks.arithmetic import problems
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 STEPS, PROMPTS, SIZE = 3, 2, 4
 
@@ -90,15 +90,6 @@ class Witness:
 
         of._generate_and_score_completions = generating
         of._get_per_token_logps_and_entropies = measuring
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """A second one, of so small a model, waits for the first and for whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 Watched = Callable[..., tuple[Any, Witness]]
