@@ -1,7 +1,7 @@
 """What does `groupscope.watch` cost? TRL trains with its hooks in place and taken off, in turns, with the backend up and away.
 
-    python benchmarks/watching.py                     both models (make sure that nothing else computes): 20 minutes on two cores
-    python benchmarks/watching.py --only tiny         the tiny model alone: ten minutes
+    python benchmarks/watching.py                     all of them (make sure that nothing else computes): half an hour on two cores
+    python benchmarks/watching.py --only eight tiny   the tiny model alone: 20 minutes
     python benchmarks/watching.py --threads 1         torch computes with one thread, so that a core is left for what records
     python benchmarks/watching.py --trial             a trial of the benchmark itself; its figures mean nothing
 
@@ -37,14 +37,25 @@ SMOLLM2 = replace(
     ),
     batch=8,
 )
-TINY = replace(
-    QUICKSTART_WORK,
-    about="builtin:tiny-arithmetic, the recipe `grpo`: 16 × 8 completions, 16 new tokens, about as many as it writes by itself",
-    config=QUICKSTART_WORK.config.model_copy(
-        update={"sampling": QUICKSTART_WORK.config.sampling.model_copy(update={"max_new_tokens": 16})}
-    ),
-)
-WORKS = {"tiny": (TINY, 10), "smollm2": (SMOLLM2, 1)}  # and steps of a block: seconds of either
+
+
+def tiny(prompts: int, about: str) -> Workload:
+    """The recipe `grpo` with this number of prompts in a step."""
+    config = QUICKSTART_WORK.config
+    sampling = config.sampling.model_copy(update={"prompts_per_step": prompts, "max_new_tokens": 16})
+    return replace(
+        QUICKSTART_WORK,
+        about=f"builtin:tiny-arithmetic, {prompts} × 8 completions, {about}; 16 new tokens, about as many as it writes by itself",
+        config=config.model_copy(update={"sampling": sampling}),
+        batch=8 * prompts,
+    )
+
+
+WORKS = {  # and steps of a block: seconds of each
+    "eight": (tiny(1, "as many as TRL has by default"), 40),
+    "tiny": (tiny(16, "the recipe `grpo`"), 10),
+    "smollm2": (SMOLLM2, 1),
+}
 FOURS = 10
 NOBODY = "http://127.0.0.1:9"  # a port on which nothing listens
 

@@ -71,6 +71,7 @@ class Rows:
     def tokens(self, texts: TokenTexts, advantages: Sequence[float]) -> list[Tokens]:
         """Those of each row, with what follows from their values: ratio and KL (k3) in TRL's own terms."""
         found: dict[str, Any] = dict(self.values)
+        found["advantage"] = np.repeat(np.array(advantages, np.float64)[:, None], self.ids.shape[1], axis=1)
         new, reference = found.get("logprob"), found.get("reference_logprob")
         with np.errstate(over="ignore", invalid="ignore"):  # log-probs that are far apart have no ratio
             if new is not None:
@@ -86,7 +87,6 @@ class Rows:
                 ids=self.ids[row, :length],
                 texts=texts.of(self.ids[row, :length].tolist()),
                 trained=None if np.all(self.mask[row, :length]) else self.mask[row, :length],
-                advantage=np.full(length, advantages[row]),
                 **{name: each[row, :length] for name, each in found.items() if known[name][row]},
             )
             for row, length in enumerate(self.lengths.tolist())

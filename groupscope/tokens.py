@@ -1,6 +1,6 @@
 """The values of each token of a completion, and the file in which those of a step travel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -46,33 +46,29 @@ class Tokens:
             raise TypeError("the ids of tokens are whole numbers")
         if len(ids) and not (ids.min() >= 0 and ids.max() < 2**31):
             raise ValueError("a token's id is below 0 or above 2,147,483,647")
-        known: dict[str, Any] = {
-            name: _each(name, values) for name in MEASURED if (values := getattr(self, name)) is not None
-        }
+        flags = {name: _flags(name, values) for name in FLAGS if (values := getattr(self, name)) is not None}
+        numbers = {name: _array(values) for name in NUMBERS if (values := getattr(self, name)) is not None}
         texts = None if self.texts is None else _bytes(self.texts)
-        for name, values in {"texts": texts, **known}.items():
+        for name, values in {"texts": texts, **flags, **numbers}.items():
             if values is not None and len(values) != len(ids):
                 raise ValueError(f"{name} has {len(values)} values for {len(ids)} tokens")
+        known: dict[str, Any] = {**flags, **_numbers(numbers)}
         return Tokens(ids.astype(np.int32), texts, **known)
 
     def summary(self) -> dict[str, float | None]:
         """What the completion's card shows of those that the loss counts; of tokens that were `checked`."""
         old = self.old_logprob if self.old_logprob is not None else self.sampling_logprob
-        return {
-            "logprob_sum": self._known(old, mean=False),
-            "kl_mean": self._known(self.kl),
-            "entropy_mean": self._known(self.entropy),
-            "ratio_mean": self._known(self.ratio),
-            "clipped_share": self._known(self.clipped),
-        }
-
-    def _known(self, values: Values | Flags | None, *, mean: bool = True) -> float | None:
-        """The mean of all of these tokens, or their sum; None if one of them has no value."""
-        each = np.asarray(() if values is None else values)
-        if self.trained is not None and len(each):
-            each = each[np.asarray(self.trained)]
-        found = finite(float(each.sum(dtype=np.float64)))
-        return None if not len(each) or found is None else found / len(each) if mean else found
+        shown: dict[str, Values | Flags | None] = {"logprob_sum": old, "kl_mean": self.kl, "entropy_mean": self.entropy}
+        shown |= {"ratio_mean": self.ratio, "clipped_share": self.clipped}
+        there = {name: values for name, values in shown.items() if values is not None}
+        found: dict[str, float | None] = dict.fromkeys(shown)
+        each = np.array(list(there.values()), np.float64)
+        if self.trained is not None and there:
+            each = each[:, np.asarray(self.trained)]
+        if each.size:  # a sum is NaN where one of them has no value
+            means = zip(there, each.sum(axis=1).tolist(), strict=True)
+            found |= {name: finite(of if name == "logprob_sum" else of / each.shape[1]) for name, of in means}
+        return found
 
 
 def _array(values: Any) -> NDArray[Any]:
@@ -84,16 +80,19 @@ def _array(values: Any) -> NDArray[Any]:
     return array
 
 
-def _each(name: str, values: Any) -> NDArray[Any]:
+def _flags(name: str, values: Any) -> NDArray[np.bool_]:
     array = _array(values)
-    if name in FLAGS:
-        if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
-            raise ValueError(f"{name} is true or false for each token")
-        return array.astype(np.bool_)
-    found = array if array.dtype == np.float32 else array.astype(np.float64)  # None is NaN
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} is true or false for each token")
+    return array.astype(np.bool_)
+
+
+def _numbers(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+    """Columns of one length, as rows of one array: numpy takes as long for one short column as for all of them."""
+    found = np.array([values.astype(np.float64) for values in columns.values()])  # None is NaN
     with np.errstate(over="ignore"):  # beyond the largest float32, as which it is kept
         whole = np.isfinite(found.astype(np.float32))
-    return found if whole.all() else np.where(whole, found, np.nan)
+    return dict(zip(columns, found if whole.all() else np.where(whole, found, np.nan), strict=True))
 
 
 def _bytes(texts: Sequence[bytes]) -> list[bytes]:
@@ -103,6 +102,7 @@ def _bytes(texts: Sequence[bytes]) -> list[bytes]:
 
 
 MEASURED = tuple(one.name for one in fields(Tokens) if one.name not in ("ids", "texts"))
+NUMBERS = tuple(name for name in MEASURED if name not in FLAGS)
 
 
 def trace_of(groups: Sequence[Sequence[Tokens | None]]) -> TraceFile | None:

@@ -17,10 +17,13 @@ def clean(text: object) -> object:
     return _UNSTORABLE.sub("\ufffd", text) if isinstance(text, str) else text
 
 
+# json.dumps would make one for each value
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def to_json(value: object) -> str:
     """Compact JSON that every database stores: no NaN, no lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return str(clean(text))
+    return str(clean(_COMPACT.encode(value)))
 
 
 MOST_LEVELS = 64

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def packed(
         "completion": column(completion),
         "token_ids": lists([np.asarray(each) for each in ids], np.int32),
         "text": pa.Array.from_buffers(pa.binary(), len(texts), [None, *joined]),
-        "text_offsets": lists([np.cumsum([0, *map(len, parts)]) for parts in pieces], np.int32),
+        "text_offsets": lists([np.array([0, *accumulate(map(len, parts))]) for parts in pieces], np.int32),
     }
     buffer = io.BytesIO()
     # hardly two values are the same: dictionaries of them take longer and are larger

@@ -59,7 +59,8 @@ def store(
         for one in group.completions
     ]
     if rows:
-        tx.execute(insert(completion), rows)
+        # `returning` makes one statement of many rows: after each statement SQLite writes what its index of texts gained
+        tx.execute(insert(completion).returning(completion.c.id), rows).close()
 
 
 def _shown(group: GroupReport) -> dict[str, Any]:
