@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from acting import GRPO, Actor, completion, group
+from plans import asked_here
 from processes import wait_until
 from serving import Backend
 
@@ -18,6 +19,7 @@ from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
+from backend.telemetry import groups
 
 
 def began(backend: Backend) -> Actor:
@@ -51,6 +53,17 @@ def test_the_same_number_with_another_body_is_refused(backend: Backend) -> None:
         actor.report(0, metrics={"reward": 2.0})
     assert (caught.value.status, caught.value.code) == (409, "report_conflict")
     assert backend.client.metrics(actor.run_id).series["reward"].value == [1.0]
+
+
+def test_the_completions_of_a_report_are_one_statement_since_each_writes_the_index_of_their_texts(
+    backend: Backend,
+) -> None:
+    actor, database = began(backend), backend.services.database
+    sent = [group(index, rewards=[0.0, 1.0] * 4) for index in range(16)]
+    with database.write() as tx, asked_here(database.writer) as asked:
+        groups.store(tx, actor.run_id, actor.attempt, 0, sent, ())
+    rows = [statement.count("(?") for statement, _ in asked if statement.startswith("INSERT INTO completion ")]
+    assert rows == [128]
 
 
 def test_a_step_without_groups_moves_the_run_on_and_an_evaluation_does_not(backend: Backend) -> None:
