@@ -59,7 +59,8 @@ class Rows:
         """
         if name not in self.values:
             self.values[name] = np.full(self.ids.shape, np.nan, np.float32)
-        array, width = _array(values), self.ids.shape[1]
+        array: NDArray[np.float32] = values.detach().float().cpu().numpy()
+        width = self.ids.shape[1]
         if more := array.shape[1] - width:
             if more < 0 or self.padded[rows].max(initial=0) > more:
                 raise ValueError(
@@ -91,11 +92,6 @@ class Rows:
             )
             for row, length in enumerate(self.lengths.tolist())
         ]
-
-
-def _array(values: Any) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = values.detach().float().cpu().numpy()
-    return array
 
 
 def _answer(row: Mapping[str, Any]) -> str | None:

@@ -160,9 +160,8 @@ def _origin(
     here = begins["store"] == store if begins is not None else len(history.segments(tx, trunk.run_id)) == 1
     if begins is not None and begins["step"] == forked_at:
         return begins if here else None, whose, None
-    if not here or checkpoints.live(
-        tx, run_id
-    ):  # any worker goes on from one of its own, and not every one can do steps again
+    # any worker goes on from a checkpoint of the fork's own, and not every one can do steps again
+    if not here or checkpoints.live(tx, run_id):
         return None, whose, None
     return begins, whose, _config_of(tx, trunk.run_id)
 
