@@ -98,6 +98,8 @@ class Aside:
             )
             self._process.kill()
         self._writer.join(_LOOKS)
+        if self._process.returncode and not self._gone:  # it died with the last messages in the pipe, which took them
+            self._lost()
         self._reader.join(_LOOKS)
 
     def _at_exit(self) -> None:

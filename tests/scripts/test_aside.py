@@ -6,6 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from processes import wait_until
 
@@ -54,6 +55,21 @@ def test_a_process_that_takes_nothing_is_not_waited_for_for_ever(
     aside.close()
     assert aside._process.poll() == -signal.SIGKILL
     assert "takes nothing any more" in caplog.text
+
+
+def test_it_is_said_if_the_process_dies_with_the_last_messages_in_the_pipe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    aside = Aside(Notes, tmp_path / "notes")
+    aside.call("stop")
+    aside.call("add", "lost")
+    closing = threading.Thread(target=aside.close)
+    closing.start()
+    wait_until(lambda: not aside._writer.is_alive(), "the pipe took all")
+    wait_until(lambda: psutil.Process(aside._process.pid).status() == psutil.STATUS_STOPPED, "it reads no more")
+    aside._process.kill()
+    closing.join(10)
+    assert "the process that records has ended (status -9)" in caplog.text
 
 
 def test_what_cannot_be_handed_over_starts_no_process(tmp_path: Path) -> None:
