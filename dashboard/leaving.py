@@ -1,21 +1,30 @@
 """Leaving a page: by a click on something that is not a link, so that the browser's Back finds it as it was (decision 0023)."""
 
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import streamlit as st
 
+from dashboard.components.address import Place, place
 from dashboard.session import PageName, Query, given, script
 
 LEFT = "pages-left"  # how often, by `go`
-_WAY_ON = "way-on"
-_PRESS = f"""
-export default function () {{
-  const leave = () => {{
-    const link = document.querySelector(".st-key-{_WAY_ON} a")
-    link ? link.click() : requestAnimationFrame(leave)
-  }}
-  leave()
-}}
+_GOING = "going"
+# Each link is pressed once, also where a tick draws it once more.
+_PRESS = """
+export default function ({ data }) {
+  let frame
+  const press = () => {
+    const link = document.querySelector(`.st-key-${data} a`)
+    if (!link) {
+      frame = requestAnimationFrame(press)
+    } else if (document.body.dataset.pressed !== data) {
+      document.body.dataset.pressed = data
+      link.click()
+    }
+  }
+  press()
+  return () => cancelAnimationFrame(frame)
+}
 """
 # A page whose widgets keep something in the address is left in two steps: Streamlit writes the next page's query behind the
 # path of this one, and then the path. The first would be an address that leads nowhere, for Back to stop at: its own, or, where
@@ -58,14 +67,39 @@ _one_step = st.components.v2.component("groupscope.one-step", js=_ONE_STEP)
 _ask_first = st.components.v2.component("groupscope.ask-first", js=_ASK_FIRST)
 
 
+class _Going(NamedTuple):
+    """A way on that the browser may still have to take."""
+
+    since: Place
+    page: PageName
+    query: dict[str, str]
+
+
 def go(page: PageName, **query: Query) -> NoReturn:
     """Leave for another page: the browser presses a link that nobody sees. Were it the server that changed the page, what the
     browser asks meanwhile would still be in the name of the page before, and Streamlit would mix up the two."""
     st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
-    with st.container(key=_WAY_ON):
-        st.page_link(script(page), label=page, query_params=given(query))
-        _press(key="press")
+    st.session_state[_GOING] = going = _Going(place(), page, given(query))
+    _draw_way(going)
     st.stop()
+
+
+def go_on() -> None:
+    """Draw the link again on a page that is drawn anew before the browser has seen it: the run that it shows has moved."""
+    going: _Going | None = st.session_state.get(_GOING)
+    if going is None:
+        return
+    if place() == going.since:
+        _draw_way(going)
+    else:
+        del st.session_state[_GOING]
+
+
+def _draw_way(going: _Going) -> None:
+    key = f"way-on-{st.session_state[LEFT]}"
+    with st.container(key=key):
+        st.page_link(script(going.page), label=going.page, query_params=going.query)
+        _press(key=f"press-{key}", data=key)
 
 
 def leave_in_one_step() -> None:

@@ -24,6 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests
+from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 from streamlit.starlette import App
 
 from backend.contract.home import in_words, load, make_private
@@ -150,6 +152,20 @@ def _opened_by_a_link(scope: Scope, headers: Headers) -> bool:
     )
 
 
+def finish_callbacks() -> None:
+    """Have Streamlit carry out a widget's callback to its end before it turns to the next request.
+
+    It looks for one at whatever a callback asks of `st`, and drops the rest of the callback for it: the widget went on showing what a
+    person had chosen, and nothing else knew of it.
+    """
+    look = ScriptRequests.on_scriptrunner_yield
+
+    def look_between_callbacks(self: ScriptRequests) -> ScriptRequest | None:
+        return None if ThreadState.get().run_location is RunLocation.CALLBACK else look(self)
+
+    ScriptRequests.on_scriptrunner_yield = look_between_callbacks  # type: ignore[method-assign]  # it has no setting for that
+
+
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  # addresses to listen on, which name no machine
 
 
@@ -159,6 +175,7 @@ async def _page(_: Request) -> HTMLResponse:
 
 def application(names: Collection[str]) -> ASGIApp:
     """The whole dashboard, served under these names and those of this machine."""
+    finish_callbacks()
     pages = [Route(f"/{name}", _page) for name in get_args(PageName)]
     return Door(App(Path(__file__).with_name("app.py"), routes=[*ROUTES, *pages]), names=names)
 

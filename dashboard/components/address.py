@@ -16,6 +16,7 @@ _DRAWN = "address-drawn"  # the page that was drawn last, and what its address n
 # since an address that is too long is never heard of.
 _AT_LEAST, _AT_MOST = 2.0, 30.0
 Value = str | int | list[str] | None
+Place = tuple[str, str | None]
 
 
 @dataclass
@@ -78,13 +79,18 @@ def repeat() -> None:
 
 def follow_link() -> None:
     """Give the browser the address of a link that led from one run to another: Streamlit changes it only along with the page."""
-    if (context := get_script_run_ctx()) is None:
-        return
-    drawn = context.page_script_hash, st.query_params.get("id")
-    page, before = st.session_state.get(_DRAWN, drawn)
-    st.session_state[_DRAWN] = drawn
-    if page == drawn[0] and before != drawn[1] and not context.is_history_navigation:
+    page, shown = here = place()
+    page_before, shown_before = st.session_state.get(_DRAWN, here)
+    st.session_state[_DRAWN] = here
+    context = get_script_run_ctx()
+    if page == page_before and shown != shown_before and not (context and context.is_history_navigation):
         repeat()
+
+
+def place() -> Place:
+    """The page that is being drawn, and the id in its address."""
+    context = get_script_run_ctx()
+    return context.page_script_hash if context else "", st.query_params.get("id")
 
 
 def browser_knows() -> bool:
@@ -109,7 +115,7 @@ def listen() -> None:
 def just_written() -> dict[str, list[str]]:
     """What this page wrote into its address and the browser may still not know, by name."""
     context = get_script_run_ctx()
-    page = context and (context.page_script_hash, st.query_params.get("id"))
+    page = place()
     if (
         _WRITTEN not in st.session_state
         or st.session_state[_PAGE] != page

@@ -9,6 +9,20 @@ from playwright.sync_api import Dialog, Page, expect
 
 pytestmark = pytest.mark.slow
 
+# Each field is left some milliseconds after the one before: while Streamlit is about to take that one's value.
+_ONE_AFTER_ANOTHER = """async ([fields, values, pause]) => {
+  const { set } = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value")
+  fields.forEach((field, place) => {
+    set.call(field, values[place])
+    field.dispatchEvent(new Event("input", { bubbles: true }))
+  })
+  for (const field of fields) {
+    for (const type of ["keydown", "keypress", "keyup"])
+      field.dispatchEvent(new KeyboardEvent(type, { key: "Enter", code: "Enter", keyCode: 13, bubbles: true }))
+    await new Promise((done) => setTimeout(done, pause))
+  }
+}"""
+
 
 def test_a_bad_configuration_is_refused_at_its_field_with_the_numbers_and_a_way_out(
     open_page: Callable[[str], Page],
@@ -28,6 +42,18 @@ def test_a_bad_configuration_is_refused_at_its_field_with_the_numbers_and_a_way_
     expect(field(page, "Warmup steps")).to_have_value("0")
     expect(start).to_be_enabled()
     expect(section).not_to_contain_text("to correct")
+
+
+def test_values_that_come_close_together_are_all_taken(open_page: Callable[[str], Page]) -> None:
+    page = open_page("/new-run?recipe=rloo")
+    panel = page.locator(".st-key-preflight")
+    for place in range(24):
+        group, steps = 2 + place % 7, 50 + place
+        drawn(page)
+        fields = [field(page, label).element_handle() for label in ("Group size", "Steps")]
+        page.evaluate(_ONE_AFTER_ANOTHER, [fields, [str(group), str(steps)], 1 + place / 2.5])
+        expect(panel).to_contain_text(f"{steps} steps ·")
+        expect(panel).to_contain_text(f"16 prompts × {group} completions")
 
 
 def test_in_a_narrow_column_a_fix_shows_the_value_that_it_would_set(open_page: Callable[[str], Page]) -> None:

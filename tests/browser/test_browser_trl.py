@@ -47,6 +47,7 @@ def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
         # otherwise the table goes on to another step beneath the pointer
         page.get_by_text("Follow the newest", exact=True).click()
         expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
+        page.wait_for_url(re.compile(r"step=\d"))  # the server knows
         settled(page)
         click_row(page, f"groups-{run.id}", 0)
         expect(page.get_by_text(re.compile(r"^Dead: all 4 scored completions got .*"))).to_be_visible()

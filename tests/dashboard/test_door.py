@@ -1,4 +1,4 @@
-"""Who gets in to the dashboard: its own names and its own pages, on every path and by every method."""
+"""Who gets in to the dashboard: its own names and its own pages, on every path and by every method; and in what order."""
 
 import subprocess
 import sys
@@ -17,8 +17,10 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
+from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 
-from dashboard.server import Door
+from dashboard.server import Door, finish_callbacks
 from dashboard.settings import Settings
 
 METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
@@ -138,6 +140,20 @@ from dashboard.server import application
 app = application([]).app._build_starlette_app()
 print(*(getattr(route, "path", "/") for route in app.routes), sep="\\n")
 """
+
+
+def test_a_request_that_comes_during_a_callback_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamlits_own = ScriptRequests.on_scriptrunner_yield
+    monkeypatch.setattr(ScriptRequests, "on_scriptrunner_yield", streamlits_own)  # as it is again after the test
+    finish_callbacks()
+    requests = ScriptRequests()
+    ThreadState.initialize()
+    with ThreadState.scoped(run_location=RunLocation.CALLBACK):
+        assert requests.request_rerun(RerunData("second"))
+        assert requests.on_scriptrunner_yield() is None
+    taken = requests.on_scriptrunner_yield()
+    assert taken is not None
+    assert taken.rerun_data.query_string == "second"
 
 
 @pytest.mark.slow
