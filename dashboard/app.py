@@ -9,7 +9,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.server.log import about_run
 from dashboard.components.address import follow_link, listen, read
 from dashboard.format import counted
-from dashboard.leaving import go_on, leave_in_one_step
+from dashboard.leaving import leave_in_one_step
 from dashboard.session import AWAY, NAVIGATION, PageName, client, script, settings
 
 TITLE = "Groupscope"
@@ -81,7 +81,6 @@ def main() -> None:
     st.set_page_config(page_title=f"{page.title} · {TITLE}", page_icon=MARK, layout="wide")
     about_run(read("id") if page.url_path == "run" else None)
     leave_in_one_step()
-    go_on()
     follow_link()
     pulse()
     page.run()

@@ -1,8 +1,10 @@
 """Leaving a page: by a click on something that is not a link, so that the browser's Back finds it as it was (decision 0023)."""
 
 from typing import NamedTuple, NoReturn
+from uuid import uuid4
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard.components.address import Place, place
 from dashboard.session import PageName, Query, given, script
@@ -70,6 +72,7 @@ _ask_first = st.components.v2.component("groupscope.ask-first", js=_ASK_FIRST)
 class _Going(NamedTuple):
     """A way on that the browser may still have to take."""
 
+    key: str  # of the link; a tab outlives its session
     since: Place
     page: PageName
     query: dict[str, str]
@@ -78,34 +81,35 @@ class _Going(NamedTuple):
 def go(page: PageName, **query: Query) -> NoReturn:
     """Leave for another page: the browser presses a link that nobody sees. Were it the server that changed the page, what the
     browser asks meanwhile would still be in the name of the page before, and Streamlit would mix up the two."""
+    st.session_state[_GOING] = going = _Going(f"way-on-{uuid4().hex}", place(), page, given(query))
     st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
-    st.session_state[_GOING] = going = _Going(place(), page, given(query))
     _draw_way(going)
     st.stop()
 
 
-def go_on() -> None:
+def _go_on() -> None:
     """Draw the link again on a page that is drawn anew before the browser has seen it: the run that it shows has moved."""
     going: _Going | None = st.session_state.get(_GOING)
     if going is None:
         return
-    if place() == going.since:
+    context = get_script_run_ctx()
+    if place() == going.since and not (context and context.is_history_navigation):
         _draw_way(going)
     else:
         del st.session_state[_GOING]
 
 
 def _draw_way(going: _Going) -> None:
-    key = f"way-on-{st.session_state[LEFT]}"
-    with st.container(key=key):
+    with st.container(key=going.key):
         st.page_link(script(going.page), label=going.page, query_params=going.query)
-        _press(key=f"press-{key}", data=key)
+        _press(key=f"press-{going.key}", data=going.key)
 
 
 def leave_in_one_step() -> None:
-    """While this is on a page, a link adds one address to the browser's history."""
+    """While this is on a page, a link adds one address to the browser's history, and a click that leads away does so though the page is drawn anew."""
     with st.container(key="one-step"):
         _one_step(key="one-step-script")
+        _go_on()
 
 
 def ask_before_unload(*, unsaved: bool) -> None:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests, ScriptRequestType
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 from streamlit.starlette import App
 
@@ -161,7 +161,8 @@ def finish_callbacks() -> None:
     look = ScriptRequests.on_scriptrunner_yield
 
     def look_between_callbacks(self: ScriptRequests) -> ScriptRequest | None:
-        return None if ThreadState.get().run_location is RunLocation.CALLBACK else look(self)
+        waits = ThreadState.get().run_location is RunLocation.CALLBACK and self._state is not ScriptRequestType.STOP
+        return None if waits else look(self)
 
     ScriptRequests.on_scriptrunner_yield = look_between_callbacks  # type: ignore[method-assign]  # it has no setting for that
 

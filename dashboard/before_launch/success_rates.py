@@ -13,6 +13,7 @@ from backend.contract.task import LONGEST_NAME
 from dashboard.before_launch import request
 from dashboard.charts.success_rates import bar_of, bar_title, success_rates_figure
 from dashboard.components.chart import heading, show
+from dashboard.components.live import draw_again
 from dashboard.forecast import is_right
 from dashboard.form.draft import Draft, on_change
 from dashboard.format import counted, number, percent
@@ -116,7 +117,7 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
             st.session_state[_REFUSED] = "The backend does not answer; try again when it is back\\."
         else:
             st.session_state.pop(_REFUSED, None)
-            st.rerun()
+            draw_again()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")
 

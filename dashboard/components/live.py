@@ -21,6 +21,7 @@ from dashboard.session import guard, run_now
 TICK = 1.0  # seconds between two looks at a run that moves,
 MANY = 25  # for this many people; twice as long for twice as many
 EACH = 0.1  # seconds for which one page more makes all the others follow later; drawing one takes a third of that
+LOOK = 0.2  # seconds between two looks for a click while others draw
 GONE = 10.0  # seconds without a look after which a page is no longer counted
 _DRAWN = "live-drawn"
 
@@ -73,12 +74,14 @@ def in_turn() -> Iterator[None]:
     if getattr(_drawing, "now", False):
         yield
         return
-    with _places:
-        _drawing.now = True
-        try:
-            yield
-        finally:
-            _drawing.now = False
+    while not _places.acquire(timeout=LOOK):
+        st.session_state.get(_DRAWN)  # a click that has come meanwhile goes first
+    _drawing.now = True
+    try:
+        yield
+    finally:
+        _drawing.now = False
+        _places.release()
 
 
 def draw_again() -> NoReturn:

@@ -144,7 +144,7 @@ def _show_uploader(draft: Draft, path: str) -> None:
         # it ends with the process, whatever it waits for
         Thread(target=begun.send, args=(client(),), daemon=True).start()
         wait([begun.upload], timeout=TICK)
-        st.rerun()
+        draw_again()
     if transfer is not None and under_way:
         st.fragment(_show_sent, run_every=TICK)(transfer)
     elif transfer is not None and not transfer.taken:
@@ -154,7 +154,7 @@ def _show_uploader(draft: Draft, path: str) -> None:
             if transfer.pasted:
                 st.session_state[used] = transfer.key
             draft.change(_with_columns(draft, path, upload))
-            st.rerun()
+            draw_again()
 
 
 def _show_sent(transfer: Transfer) -> None:

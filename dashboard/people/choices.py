@@ -7,6 +7,7 @@ from backend.contract.people import Choice
 from backend.contract.records import Run
 from dashboard.completion_text import as_text
 from dashboard.components.address import write
+from dashboard.components.live import draw_again
 from dashboard.format import counted
 from dashboard.people.proposal import Places, next_to_judge, propose
 from dashboard.session import carried_out, client, guard, link
@@ -120,7 +121,7 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
                 st.toast("No other group has pairs left to judge\\.", icon=":material/check:")
             else:
                 write(id=following)
-                st.rerun()
+                draw_again()
         if run.by_groups:  # a sample has no such tab
             link("run", "Back to the judgement", icon=":material/balance:", id=run.id, tab="judgement")
 

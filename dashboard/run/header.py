@@ -9,7 +9,7 @@ from backend.contract.config import LOOKS
 from backend.contract.records import TERMINAL, Run, RunError
 from backend.contract.reward import REWARD_CHANGED
 from dashboard.components.address import browser_knows
-from dashboard.components.live import Moment, in_turn, its_turn, moment
+from dashboard.components.live import Moment, draw_again, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.downloads.menu import draw_downloads
 from dashboard.format import (
@@ -110,7 +110,7 @@ def _draw_commands(run: Run, live: bool) -> None:
         label, icon, help = _COMMANDS.get(shown) or (*AGAIN[run.status], f"Queues the run again. {_begins(run)}")
         pressed = st.button(label, icon=icon, help=help, key=f"command-{shown}")
         if pressed and carried_out(partial(client().command, run.id, verb)):
-            st.rerun()
+            draw_again()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
 
@@ -228,7 +228,7 @@ def _reason(run: Run, error: RunError) -> None:
         changed = error.code == REWARD_CHANGED
         pressed = changed and st.button("Retry with the changed reward", icon=":material/refresh:")
         if pressed and carried_out(partial(client().retry_with_changed_rewards, run.id)):
-            st.rerun()
+            draw_again()
         if error.details:
             with st.expander("Traceback"):
                 show_text(error.details)
