@@ -6,8 +6,7 @@ from uuid import uuid4
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dashboard.components.address import Place, place
-from dashboard.session import PageName, Query, given, script
+from dashboard.session import PageName, Place, Query, given, place, script
 
 LEFT = "pages-left"  # how often, by `go`
 _GOING = "going"

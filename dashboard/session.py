@@ -6,6 +6,7 @@ from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from backend.contract.catalog import Catalog
 from backend.contract.client import ApiError, Client, Unreachable
@@ -19,6 +20,7 @@ PageName = Literal["runs", "new-run", "compare", "playground", "workers", "sweep
 NAVIGATION: tuple[PageName, ...] = ("runs", "new-run", "compare", "playground", "workers")
 """The pages that the bar at the top leads to, in its order; links lead to the others."""
 Query = str | int | None
+Place = tuple[str, str | None]
 T = TypeVar("T")
 
 FRESH = 0.5  # seconds for which one look at a run serves all who watch it
@@ -153,6 +155,12 @@ def url(page: PageName, **query: Query) -> str:
     path = "/" if page == "runs" else f"/{page}"
     asked = given(query)
     return f"{path}?{urlencode(asked)}" if asked else path
+
+
+def place() -> Place:
+    """The page that is being drawn, and the id in its address."""
+    context = get_script_run_ctx()
+    return context.page_script_hash if context else "", st.query_params.get("id")
 
 
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
