@@ -4,12 +4,11 @@ from typing import NamedTuple, NoReturn
 from uuid import uuid4
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dashboard.session import PageName, Place, Query, given, place, script
+from dashboard.session import PageName, Place, Query, by_history, given, place, script
 
 LEFT = "pages-left"  # how often, by `go`
-_GOING = "going"
+_GOING = "going"  # where `go` leads, until the browser is there
 # Each link is pressed once, also where a tick draws it once more.
 _PRESS = """
 export default function ({ data }) {
@@ -91,8 +90,7 @@ def _go_on() -> None:
     going: _Going | None = st.session_state.get(_GOING)
     if going is None:
         return
-    context = get_script_run_ctx()
-    if place() == going.since and not (context and context.is_history_navigation):
+    if place() == going.since and not by_history():
         _draw_way(going)
     else:
         del st.session_state[_GOING]

@@ -163,6 +163,12 @@ def place() -> Place:
     return context.page_script_hash if context else "", st.query_params.get("id")
 
 
+def by_history() -> bool:
+    """Whether the browser asked for the page by its way back or forth."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
     """A link within the application; the label is shown as it is, never as markup."""
     st.page_link(script(page), label=plain(label), icon=icon or "", help=help or "", query_params=given(query))

@@ -8,7 +8,7 @@ from time import monotonic
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dashboard.session import place
+from dashboard.session import by_history, place
 
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _WRITTEN = "address-written"  # by the page itself, by name
@@ -83,8 +83,7 @@ def follow_link() -> None:
     page, shown = here = place()
     page_before, shown_before = st.session_state.get(_DRAWN, here)
     st.session_state[_DRAWN] = here
-    context = get_script_run_ctx()
-    if page == page_before and shown != shown_before and not (context and context.is_history_navigation):
+    if page == page_before and shown != shown_before and not by_history():
         repeat()
 
 
@@ -109,13 +108,8 @@ def listen() -> None:
 
 def just_written() -> dict[str, list[str]]:
     """What this page wrote into its address and the browser may still not know, by name."""
-    context = get_script_run_ctx()
     page = place()
-    if (
-        _WRITTEN not in st.session_state
-        or st.session_state[_PAGE] != page
-        or (context and context.is_history_navigation)
-    ):
+    if _WRITTEN not in st.session_state or st.session_state[_PAGE] != page or by_history():
         st.session_state[_PAGE] = page
         st.session_state[_WRITTEN] = {}
     written: dict[str, _Written] = st.session_state[_WRITTEN]

@@ -1,8 +1,6 @@
 """What the address says, also where the browser asks for a page before it has heard of a change."""
 
 import pytest
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components import address
@@ -130,11 +128,5 @@ def test_another_page_has_an_address_of_its_own(at: AppTest) -> None:
 
 
 def test_who_goes_back_is_not_held(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone_back() -> ScriptRunContext | None:
-        context = get_script_run_ctx()
-        if context is not None:
-            context.is_history_navigation = True
-        return context
-
-    monkeypatch.setattr(address, "get_script_run_ctx", gone_back)
+    monkeypatch.setattr(address, "by_history", lambda: True)
     assert shown(at.run()) == ["knows True", "step newest"]
