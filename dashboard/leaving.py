@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import streamlit as st
 
-from dashboard.session import PageName, Place, Query, by_history, given, place, script
+from dashboard.components.address import Place, by_history, place
+from dashboard.session import LEFT, PageName, Query, given, script
 
-LEFT = "pages-left"  # how often, by `go`
 _GOING = "going"  # where `go` leads, until the browser is there
 # Each link is pressed once, also where a tick draws it once more.
 _PRESS = """

@@ -6,7 +6,6 @@ from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlencode
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from backend.contract.catalog import Catalog
 from backend.contract.client import ApiError, Client, Unreachable
@@ -20,11 +19,11 @@ PageName = Literal["runs", "new-run", "compare", "playground", "workers", "sweep
 NAVIGATION: tuple[PageName, ...] = ("runs", "new-run", "compare", "playground", "workers")
 """The pages that the bar at the top leads to, in its order; links lead to the others."""
 Query = str | int | None
-Place = tuple[str, str | None]
 T = TypeVar("T")
 
 FRESH = 0.5  # seconds for which one look at a run serves all who watch it
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
+LEFT = "pages-left"  # how often, by a click on something that is not a link (dashboard.leaving)
 
 
 @st.cache_resource
@@ -155,18 +154,6 @@ def url(page: PageName, **query: Query) -> str:
     path = "/" if page == "runs" else f"/{page}"
     asked = given(query)
     return f"{path}?{urlencode(asked)}" if asked else path
-
-
-def place() -> Place:
-    """The page that is being drawn, and the id in its address."""
-    context = get_script_run_ctx()
-    return context.page_script_hash if context else "", st.query_params.get("id")
-
-
-def by_history() -> bool:
-    """Whether the browser asked for the page by its way back or forth."""
-    context = get_script_run_ctx()
-    return context is not None and context.is_history_navigation
 
 
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:

@@ -8,8 +8,6 @@ from time import monotonic
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dashboard.session import by_history, place
-
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _WRITTEN = "address-written"  # by the page itself, by name
 _PAGE = "address-page"  # on which page
@@ -18,6 +16,7 @@ _DRAWN = "address-drawn"  # the page that was drawn last, and what its address n
 # since an address that is too long is never heard of.
 _AT_LEAST, _AT_MOST = 2.0, 30.0
 Value = str | int | list[str] | None
+Place = tuple[str, str | None]
 
 
 @dataclass
@@ -85,6 +84,18 @@ def follow_link() -> None:
     st.session_state[_DRAWN] = here
     if page == page_before and shown != shown_before and not by_history():
         repeat()
+
+
+def place() -> Place:
+    """The page that is being drawn, and the id in its address."""
+    context = get_script_run_ctx()
+    return context.page_script_hash if context else "", st.query_params.get("id")
+
+
+def by_history() -> bool:
+    """Whether the browser asked for the page by its way back or forth."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 def browser_knows() -> bool:

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from dashboard.format import MISSING
-from dashboard.leaving import LEFT
+from dashboard.session import LEFT
 
 T = TypeVar("T")
 _SHOWN = "rows-shown"

@@ -40,21 +40,31 @@ def named(name: str) -> Format:
 
 def find(path: Path, only: Format | None = None) -> Iterator[tuple[Path, Format]]:
     """The runs at a path: itself, or else those in folders below it. What a link leads to comes once."""
+
+    def format_of(one: Path) -> Format | None:
+        return next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
+
     level = [path]
     seen: set[str] = set()
     folders = 0
     for _ in range(DEEPEST + 1):
+        found: dict[Path, Format] = {}
         below: list[Path] = []
         for one in level:
             if (real := os.path.realpath(one)) in seen:
                 continue
             seen.add(real)
-            format_ = next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
-            if format_ is not None:
-                yield one, format_
+            if (format_ := format_of(one)) is not None:
+                found[one] = format_
             elif one.is_dir() and (folders := folders + 1) <= MOST_FOLDERS:
                 below += _inside(one)
-        level = below
+        # A training that began meanwhile has made one run of a folder that was none, and of what was found in it the parts.
+        above = {folder for one in found for folder in one.parents if folder == path or path in folder.parents}
+        for folder in sorted(above):
+            if (format_ := format_of(folder)) is not None:
+                found[folder] = format_
+        yield from ((one, format_) for one, format_ in found.items() if found.keys().isdisjoint(one.parents))
+        level = [one for one in below if found.keys().isdisjoint(one.parents)]
 
 
 def _inside(folder: Path) -> list[Path]:

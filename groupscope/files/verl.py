@@ -144,7 +144,10 @@ class _VerlRun:
         trained = self._split(step + 1)[0]
         if self._metrics is not None:
             wrong += self._metrics.unreadable(step + 1)
-        waits = (self._rollouts is not None and rollout is None) or (self._metrics is not None and not trained)
+        # A validation alone is what verl writes first, before there is a folder of rollouts or a file of metrics.
+        waits = (self._rollouts is not None and rollout is None) or (
+            not trained and (self._metrics is not None or rollout is None)
+        )
         return Step(step, groups, trained | self._split(step)[1], wrong, open=waits)
 
     def _split(self, logged: int) -> tuple[dict[str, float | None], dict[str, float | None]]:

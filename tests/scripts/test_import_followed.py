@@ -277,3 +277,17 @@ def test_what_is_followed_while_it_grows_is_what_one_import_brings(
     expected, found = (recorded(backend, one, traces=not pieces) for one in (once.id, run.delivery.tally.run_id))
     assert found["groups"] == expected["groups"]
     assert found["metrics"] == expected["metrics"]
+
+
+def test_a_validation_long_before_anything_else_needs_no_second_attempt(backend: Backend, tmp_path: Path) -> None:
+    """verl validates before it trains, and writes the validation's metrics and the first rollouts minutes after its rows."""
+    made = FOREIGN / "verl" / "v1"
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "0.jsonl").write_bytes((made / "checks" / "0.jsonl").read_bytes())
+    with begun(backend, tmp_path) as run:
+        run.advance(final=False)
+        assert len(groups_of(backend, 1, 0)) == 3
+        copytree(made, tmp_path, dirs_exist_ok=True)
+        run.advance(final=True)
+    assert (backend.client.run(1).attempt, len(groups_of(backend, 1, 0))) == (1, 6)
+    assert backend.client.metrics(1).series["eval/val-core/arithmetic/reward/mean@4"].step == [0, 2, 3]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from importing import FOREIGN
 
-from groupscope.files import prime_rl, verl
+from groupscope.files import catalog, prime_rl, verl
 from groupscope.files.catalog import FORMATS, find
 from groupscope.files.format import Lines, MetricLines, Options, Run, Step, Unreadable, number
 from groupscope.files.grouped import GroupedLines
@@ -141,6 +141,22 @@ def test_what_links_lead_to_is_found_once_by_its_own_name(tmp_path: Path) -> Non
     (folder / "latest.jsonl").symlink_to("run.jsonl")
     (folder / "again").symlink_to(folder)
     assert [path for path, _ in find(tmp_path)] == [folder / "run.jsonl"]
+
+
+def test_a_training_that_begins_while_runs_are_looked_for_is_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was three: its folder had nothing yet, and what was in it a moment later was found below."""
+    inside = catalog._inside
+
+    def begins(folder: Path) -> list[Path]:
+        if folder == tmp_path / "training":
+            copytree(FOREIGN / "verl" / "v1", folder, dirs_exist_ok=True)
+        return inside(folder)
+
+    (tmp_path / "training").mkdir()
+    monkeypatch.setattr(catalog, "_inside", begins)
+    assert [(path, format_.name) for path, format_ in find(tmp_path)] == [(tmp_path / "training", "verl")]
 
 
 def test_an_episode_whose_trace_has_no_agent_is_said_and_the_others_are_read(tmp_path: Path) -> None:
