@@ -48,8 +48,7 @@ def record(
     run_id = recorded.queue(client, name, budget=budget, **overrides)
     attempt = recorded.claim(client, run_id).attempt
     with backend.services.database.write() as tx:
-        for step, values in enumerate(steps[:-1]):
-            metrics.store(tx, run_id, attempt, step, values)
+        metrics.store(tx, run_id, attempt, list(enumerate(steps[:-1])))
     client.report(run_id, p.Report(attempt=attempt, seq=0, step=len(steps) - 1, metrics=dict(steps[-1])))
     client.finish(run_id, p.Finish(attempt=attempt, outcome="finished"))
     return run_id

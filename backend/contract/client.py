@@ -83,11 +83,8 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     """A method that sends a worker's message of this kind about a run, with the secret of the claim."""
 
     def send(self: "Client", run_id: int, message: Message) -> M:
-        secret = self.secrets.get((run_id, message.attempt))
-        headers = {} if secret is None else {p.SECRET_HEADER: secret}
-        if (run_id, message.attempt) in self.ending:
-            headers[p.ENDING_HEADER] = "true"
-        return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
+        path = f"/api/v1/worker/runs/{run_id}/{verb}"
+        return self._to.post(answer, path, message, **self._headers(run_id, message.attempt))
 
     return send
 
@@ -486,6 +483,25 @@ class Client:
     """Renew the lease; the reply says what a person asked of the run."""
     report = _message("report", p.Report, p.Accepted)
     """Deliver one report; delivered twice it changes nothing."""
+
+    def reports(self, run_id: int, together: p.Reports) -> p.Accepted:
+        """Deliver several reports in one request; all are stored or none is, and delivered twice they change nothing."""
+        attempt = {"attempt": together.attempt}
+        lines = [report.model_copy(update=attempt).model_dump_json() for report in together.reports]
+        answer = self._to.send(
+            "POST",
+            f"/api/v1/worker/runs/{run_id}/reports",
+            content="\n".join(lines).encode(),
+            headers={"Content-Type": "application/jsonl", **self._headers(run_id, together.attempt)},
+        )
+        return p.Accepted.model_validate_json(answer.content)
+
+    def _headers(self, run_id: int, attempt: int) -> dict[str, str]:
+        """What shows that a message is of the claim."""
+        secret = self.secrets.get((run_id, attempt))
+        headers = {} if secret is None else {p.SECRET_HEADER: secret}
+        return headers | ({p.ENDING_HEADER: "true"} if (run_id, attempt) in self.ending else {})
+
     checkpoint = _message("checkpoint", p.CheckpointReport, p.Accepted)
     """Register a checkpoint."""
     finish = _message("finish", p.Finish, p.Accepted)

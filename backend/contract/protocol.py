@@ -35,6 +35,7 @@ ENDING_HEADER = "Groupscope-Ending"
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
 MOST_METRICS = 1000  # of a report
+MOST_TOGETHER = 64  # reports in one request
 REPORT_BYTES = 64 * 2**20  # the largest body of a message; a report that would be larger is sent in parts
 Outcome = Literal["finished", "stopped", "paused", "released"]
 
@@ -206,6 +207,16 @@ class Report(Record):
             not name.startswith(EVALUATION) for name in self.metrics
         )
         return self.step if trained else None
+
+
+class Reports(Record):
+    """POST …/reports: several reports of one attempt, the JSON of each on a line; they are stored together, or none is.
+
+    Each may as well come by itself, before or after: it is the same report. A `part` and `late` metrics come by themselves only.
+    """
+
+    attempt: Attempt
+    reports: Annotated[list[Report], Field(min_length=1, max_length=MOST_TOGETHER)]
 
 
 class CheckpointReport(Record):

@@ -10,16 +10,28 @@ import logging
 import os
 import random
 import threading
+import time
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.protocol import Accepted, CheckpointReport, Fail, Finish, Report, Sent, Start
+from backend.contract.protocol import (
+    MOST_TOGETHER,
+    Accepted,
+    CheckpointReport,
+    Fail,
+    Finish,
+    Report,
+    Reports,
+    Sent,
+    Start,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +45,11 @@ _MESSAGES: dict[str, type[Sent]] = {
 _LONGEST_WAIT = 5.0
 # Times in a row (more than a minute) that the backend fails on one message, until that counts as for ever.
 _MISTAKES = 20
-# Waiting messages that are kept in memory, too: reading one back from the file is most of the work of sending it.
-_KEPT_IN_MEMORY = 4
+_TOGETHER_BYTES = 4 * 2**20  # of reports in one request
+# What waits up to this size is kept in memory, too: reading it back from the file is most of the work of sending it.
+_KEPT_BYTES = _TOGETHER_BYTES
+# Seconds from one request to the next while nothing but reports waits: one costs a backend about as much as ten further reports in it.
+_PACE = 0.5
 
 Message = tuple[str, BaseModel]
 """A message, after its kind."""
@@ -57,6 +72,7 @@ class _Record:
     """A record in the file: its size there, and its message where it is kept."""
 
     size: int
+    by_itself: bool  # not together with reports
     message: Message | None
 
 
@@ -65,7 +81,7 @@ class Spool:
 
     `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
     `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent. `on_taken` is given each
-    message that the backend took, and its answer.
+    message that the backend took, and its answer. Reports that follow each other are delivered together, two requests a second.
     """
 
     def __init__(
@@ -87,6 +103,9 @@ class Spool:
         self._waiting: deque[_Record] = deque()  # still to be sent; the first of them is at _begin
         self._begin = self._end = 0
         self._closing = self._over = False
+        self._drains = 0  # who waits for all to be sent
+        self._sent_at = -_PACE
+        self._singly = 0  # of the first that wait, those that the backend did not take together
         self.trouble: Refused | Damaged | None = None
         self._thread = threading.Thread(target=self._ship, name=f"spool-{path.stem}", daemon=True)
         self._thread.start()
@@ -100,8 +119,9 @@ class Spool:
             if self._end - self._begin > self._cap:
                 raise SpoolFull(f"{self.path} holds {self._end - self._begin:,} bytes that the backend did not take")
             self._write(record)
-            kept = (kind, message) if len(self._waiting) < _KEPT_IN_MEMORY else None
-            self._waiting.append(_Record(len(record), kept))
+            by_itself = not isinstance(message, Report) or message.part or message.late
+            kept = (kind, message) if self._end - self._begin < _KEPT_BYTES else None
+            self._waiting.append(_Record(len(record), by_itself, kept))
             self._end += len(record)
             self._changed.notify_all()
 
@@ -125,7 +145,12 @@ class Spool:
     def drain(self, timeout: float) -> bool:
         """Wait until everything is sent (or will never be); False if the time ran out."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._over or not self._waiting, timeout)
+            self._drains += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: self._over or not self._waiting, timeout)
+            finally:
+                self._drains -= 1
 
     def close(self) -> None:
         """Stop sending; the file goes if nothing in it is left to send."""
@@ -139,68 +164,111 @@ class Spool:
 
     def _ship(self) -> None:
         try:
-            while (record := self._next()) is not None:
-                taken = self._deliver(record.message or self._read(record))
+            while records := self._next():
+                taken = self._deliver(list(self._messages(records)))
                 with self._changed:
                     self._settle(taken)
                     self._changed.notify_all()
-                if not taken:
+                if taken is None:
                     return
         finally:
             with self._changed:
                 self._over = True
                 self._changed.notify_all()
 
-    def _settle(self, taken: bool) -> None:
-        """After a record: it is off the list, or nothing on the list will be sent. Asked to close, leave the file alone."""
-        if taken:
+    def _settle(self, taken: int | None) -> None:
+        """After these first records: they are off the list; or nothing on the list will be sent. Asked to close, leave the file alone."""
+        for _ in range(taken or 0):
             self._begin += self._waiting.popleft().size
-        elif not self._closing:
+        if taken is None and not self._closing:
             self._waiting.clear()
         if not self._waiting and not self._closing:
             os.ftruncate(self._file.fileno(), 0)
             self._begin = self._end = 0
 
-    def _next(self) -> _Record | None:
-        """The first record that was not sent, as soon as there is one; None on closing."""
+    def _next(self) -> list[_Record]:
+        """The first records that were not sent, as soon as there are some, and can be sent together; none on closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
-            return None if self._closing else self._waiting[0]
+            self._changed.wait_for(self._hurries, max(0.0, self._sent_at + _PACE - time.monotonic()))
+            self._sent_at = time.monotonic()
+            if self._closing:
+                return []
+            records, size = list[_Record](), 0
+            for record in islice(self._waiting, 1 if self._singly else MOST_TOGETHER):
+                size += record.size
+                if records and (record.by_itself or size > _TOGETHER_BYTES):
+                    break
+                records.append(record)
+                if record.by_itself:
+                    break
+            self._singly = max(0, self._singly - 1)
+            return records
 
-    def _read(self, record: _Record) -> Message | None:
-        """The message of the first record, from the file; None if it was damaged."""
-        parsed = _parse(os.pread(self._file.fileno(), record.size, self._begin))
-        return None if parsed is None else parsed[:2]
+    def _hurries(self) -> bool:
+        """Whether what waits is sent at once: the end of an attempt, say, stands behind it."""
+        return bool(
+            self._closing
+            or self._drains
+            or self._singly
+            or self._waiting[-1].by_itself
+            or self._end - self._begin > _TOGETHER_BYTES
+        )
 
-    def _deliver(self, message: Message | None) -> bool:
-        """Send one message, as often as it takes. False when it will not be sent, or not by this process."""
-        if message is None:
+    def _messages(self, records: Sequence[_Record]) -> Iterator[Message]:
+        """The messages of the first records, up to one that was damaged in the file."""
+        begin = self._begin
+        for record in records:
+            message = record.message
+            if message is None and (parsed := _parse(os.pread(self._file.fileno(), record.size, begin))) is not None:
+                message = parsed[:2]
+            if message is None:
+                return
+            begin += record.size
+            yield message
+
+    def _deliver(self, messages: Sequence[Message]) -> int | None:
+        """Send messages in one request, as often as it takes: how many were taken. None when they will not be sent, or not by this process.
+
+        What the backend does not take together is sent one by one: then all but one of them may be right.
+        """
+        if not messages:
             self.trouble = Damaged(f"a record of {self.path} is not what was written there")
             log.error("%s", self.trouble)
-            return False
+            return None
         wait, mistakes, said = 0.1, 0, logging.WARNING  # what goes on for an hour is said once
         while True:
             try:
-                answer = self._send(*message)
+                answer = self._send(*_together(messages))
             except Unreachable as error:
                 log.log(said, "%s; trying again", error)
             except ApiError as error:
                 if error.code == "lease_lost":
                     self._on_lost()
-                    return False
+                    return None
                 mistakes += error.code == "internal"
+                if len(messages) > 1 and (mistakes or not may_pass(error)):
+                    self._singly = len(messages)
+                    return 0
                 if not may_pass(error) or mistakes == _MISTAKES:
                     self.trouble = Refused(f"{error.code}: {error.message}")
                     log.warning("the backend refused a message: %s", self.trouble)
-                    return False
+                    return None
                 log.log(said, "the backend is in trouble, trying again: %s", error.message)
             else:
-                self._on_taken(message[1], answer)
-                return True
+                for _, message in messages:
+                    self._on_taken(message, answer)
+                return len(messages)
             with self._changed:
                 if self._changed.wait_for(lambda: self._closing, wait * random.uniform(0.5, 1.5)):
-                    return False
+                    return None
             wait, said = min(_LONGEST_WAIT, wait * 2), logging.DEBUG
+
+
+def _together(messages: Sequence[Message]) -> Message:
+    """Several reports as one message; one message as it is."""
+    reports = [message for _, message in messages if isinstance(message, Report)]
+    return ("reports", Reports(attempt=reports[0].attempt, reports=reports)) if len(messages) > 1 else messages[0]
 
 
 def may_pass(error: ApiError) -> bool:

@@ -1,9 +1,10 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -25,11 +26,36 @@ RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
 
 
-def parse(body: bytes) -> p.Report:
-    """The report in a body, which is read outside FastAPI's event loop since it is large, with the same errors.
+class Received(NamedTuple):
+    """A report, the hash of its body, and its trace file, which lies in its place."""
 
-    Raises BadRequest if it is not JSON, and Invalid for wrong fields. Python's parser lets lone surrogates through, which the
-    contract's texts then replace.
+    sent: p.Report
+    body_sha256: str
+    trace: traces.StoredTrace | None = None
+
+
+def parse(bodies: Sequence[bytes]) -> list[p.Report]:
+    """The reports in one request. Raises BadRequest for what is not JSON, and Invalid for wrong fields, unsound reports, and several
+    that do not belong together.
+    """
+    if not 0 < len(bodies) <= p.MOST_TOGETHER:
+        raise BadRequest(f"The body has {len(bodies):,} lines, and 1 to {p.MOST_TOGETHER} reports are expected.")
+    sent = [_parse(body) for body in bodies]
+    for one in sent:
+        _require_sound(one)
+        if one.attempt != sent[0].attempt:
+            raise Invalid(
+                FieldError("attempt", f"is {one.attempt} and {sent[0].attempt}; send each attempt's by themselves")
+            )
+        if (one.part or one.late) and len(sent) > 1:
+            raise Invalid(FieldError("part" if one.part else "late", "is for a report that comes by itself"))
+    return sent
+
+
+def _parse(body: bytes) -> p.Report:
+    """A report, which is read outside FastAPI's event loop since it is large, with the same errors.
+
+    Python's parser lets lone surrogates through, which the contract's texts then replace.
     """
     try:
         data = json.loads(body)
@@ -41,7 +67,7 @@ def parse(body: bytes) -> p.Report:
         raise Invalid(*field_errors(error.errors(include_url=False), data)) from None
 
 
-def require_sound(sent: p.Report) -> None:
+def _require_sound(sent: p.Report) -> None:
     """Raises Invalid for metrics or groups without a step, for a part with more than groups, and for two groups, or completions, in one place."""
     if sent.part and (sent.step is None or not sent.groups or sent.metrics or sent.trace):
         message = "needs a step and groups, and brings nothing else; send metrics and trace with the step's last report"
@@ -63,93 +89,125 @@ def _require_places(field: str, indices: Sequence[int]) -> None:
             raise Invalid(FieldError(f"{field}.{place}.index", message))
 
 
-def store(
-    tx: Connection,
-    run_id: int,
-    sent: p.Report,
-    body_sha256: str,
-    trace: traces.StoredTrace | None,
-    terms: Terms,
-    at: datetime,
-) -> bool:
-    """Add a report; True if it had been stored before. Raises LeaseLost, ReportConflict, and Conflict before the start."""
+def store(tx: Connection, run_id: int, received: Sequence[Received], terms: Terms, at: datetime) -> bool:
+    """Add reports of one attempt; True if all had been stored before. A part, and late metrics, come by themselves.
+
+    Raises LeaseLost, ReportConflict, and Conflict before the start.
+    """
+    attempt = received[0].sent.attempt
     try:
-        row = lease.hold(tx, run_id, sent.attempt, terms)
+        row = lease.hold(tx, run_id, attempt, terms)
     except LeaseLost:
-        current = select(run.c.id).where(run.c.id == run_id, run.c.attempt == sent.attempt)
-        if tx.execute(current).first() is not None and _seen(tx, run_id, sent, body_sha256):
+        current = select(run.c.id).where(run.c.id == run_id, run.c.attempt == attempt)
+        if tx.execute(current).first() is not None and not _new(tx, run_id, attempt, received):
             return True
         raise
-    if _seen(tx, run_id, sent, body_sha256):
+    new = _new(tx, run_id, attempt, received)
+    if not new:
         return True
-    values = {"run_id": run_id, "attempt": sent.attempt, "seq": sent.seq, "body_sha256": body_sha256}
-    tx.execute(insert(report).values(**values, step=sent.trained_step, seconds=sent.seconds))
-    if sent.step is not None:
-        _store_step(tx, row, sent, sent.step, trace, at)
-    for line in sent.logs:
-        events.log(tx, run_id, sent.attempt, line, at)
+    place = {"run_id": run_id, "attempt": attempt}
+    rows = [
+        place | {"seq": sent.seq, "body_sha256": sha256, "step": sent.trained_step, "seconds": sent.seconds}
+        for sent, sha256, _ in new
+    ]
+    tx.execute(insert(report), rows)
+    if of_steps := [(one.sent.step, one) for one in new if one.sent.step is not None]:
+        _store_steps(tx, row, attempt, of_steps)
+    for sent, _, _ in new:
+        if sent.trained_step is not None:
+            events.record(tx, run_id, "step", {"step": sent.trained_step}, at)
+        for line in sent.logs:
+            events.log(tx, run_id, attempt, line, at)
     return False
 
 
-def _seen(tx: Connection, run_id: int, sent: p.Report, body_sha256: str) -> bool:
-    same = (report.c.run_id == run_id) & (report.c.attempt == sent.attempt) & (report.c.seq == sent.seq)
-    earlier = tx.execute(select(report.c.body_sha256).where(same)).scalar_one_or_none()
-    if earlier is not None and earlier != body_sha256:
-        raise ReportConflict(f"Report {sent.seq} of attempt {sent.attempt} was stored before, with another body.")
-    return earlier is not None
+def _new(tx: Connection, run_id: int, attempt: int, received: Sequence[Received]) -> list[Received]:
+    """Those that are not stored yet. Raises ReportConflict."""
+    numbers = [one.sent.seq for one in received]
+    query = select(report.c.seq, report.c.body_sha256).where(report.c.run_id == run_id, report.c.attempt == attempt)
+    known: dict[int, str] = dict(map(tuple, tx.execute(query.where(report.c.seq.in_(numbers)))))
+    new: list[Received] = []
+    for one in received:
+        earlier = known.get(one.sent.seq)
+        if earlier is None:
+            known[one.sent.seq] = one.body_sha256
+            new.append(one)
+        elif earlier != one.body_sha256:
+            raise ReportConflict(f"Report {one.sent.seq} of attempt {attempt} was stored before, with another body.")
+    return new
 
 
-def _store_step(
-    tx: Connection, row: RowMapping, sent: p.Report, step: int, trace: traces.StoredTrace | None, at: datetime
-) -> None:
+def _store_steps(tx: Connection, row: RowMapping, attempt: int, new: Sequence[tuple[int, Received]]) -> None:
+    """What reports bring of their steps."""
     run_id = row["id"]
-    if history.from_step(tx, run_id, sent.attempt) is None:
-        raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
-    _require_new(tx, run_id, sent, step)
-    runs.require_step(row, step, done=not sent.part and sent.trained_step is None)
-    if sent.part:
-        groups.store(tx, run_id, sent.attempt, step, sent.groups, ())
-        return
-    if sent.late and row["kind"] != RECORDED:
+    if history.from_step(tx, run_id, attempt) is None:
+        raise Conflict(f"Attempt {attempt} of run {run_id} has not said where it starts; send start first.")
+    _require_new(tx, run_id, attempt, new)
+    for step, (sent, _, _) in new:
+        runs.require_step(row, step, done=not sent.part and sent.trained_step is None)
+    measured = [(step, _measured(tx, row, step, one.sent)) for step, one in new if not one.sent.part]
+    _require_few_names(row, measured)
+    metrics.store(tx, run_id, attempt, measured)
+    groups.store(
+        tx,
+        run_id,
+        attempt,
+        [(step, one.sent.groups, one.trace.completions if one.trace else ()) for step, one in new],
+    )
+    values: dict[str, Any] = {}
+    for step, of_step in measured:
+        values |= summary.extended(tx, {**row, **values}, step, of_step)
+    for step, (sent, _, trace) in new:
+        pairs.store(tx, run_id, attempt, step, sent.pairs)
+        replayed.store(tx, run_id, sent)
+        if trace is not None:
+            traces.record(tx, run_id, sent, trace)
+        if sent.trained_step is not None:
+            values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
+            if row["kind"] == RECORDED:  # it need not say how long it is to be
+                values["total_steps"] = max(values.get("total_steps", row["total_steps"]), step + 1)
+    trained = [one.sent for _, one in new if one.sent.trained_step is not None]
+    if trained:
+        values["eta_seconds"] = _eta(tx, run_id, trained[-1], row["total_steps"] - values["step"])
+    if values:
+        tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def _measured(tx: Connection, row: RowMapping, step: int, sent: p.Report) -> Mapping[str, float | None]:
+    """The metrics of a report; of late ones those that the step has not."""
+    if not sent.late:
+        return sent.metrics
+    if row["kind"] != RECORDED:
         raise Invalid(FieldError("late", "is for recorded runs; send the metrics with their step"))
-    names = row["summary"].keys() | sent.metrics.keys()  # some hundred; each further one is a series that pages read
+    there = metrics.names_at(tx, row["id"], step)
+    return {name: value for name, value in sent.metrics.items() if name not in there}
+
+
+def _require_few_names(row: RowMapping, measured: Sequence[tuple[int, Mapping[str, float | None]]]) -> None:
+    """Raises Invalid for more metrics than a run may have: some hundred are usual, and each is a series that pages read."""
+    names = row["summary"].keys() | {name for _, of_step in measured for name in of_step}
     if len(names) > MOST_NAMES:
         message = (
             f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
         )
         raise Invalid(FieldError("metrics", message))
-    measured = sent.metrics
-    if sent.late:
-        there = metrics.names_at(tx, run_id, step)
-        measured = {name: value for name, value in measured.items() if name not in there}
-    metrics.store(tx, run_id, sent.attempt, step, measured)
-    values: dict[str, Any] = summary.extended(tx, row, step, measured)
-    groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
-    pairs.store(tx, run_id, sent.attempt, step, sent.pairs)
-    replayed.store(tx, run_id, sent)
-    if sent.trained_step is not None:
-        if row["kind"] == RECORDED:  # it need not say how long it is to be
-            values["total_steps"] = max(row["total_steps"], step + 1)
-        values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
-        values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)
-        events.record(tx, run_id, "step", {"step": step}, at)
-    if trace is not None:
-        traces.record(tx, run_id, sent, trace)
-    tx.execute(update(run).where(run.c.id == run_id).values(values))
 
 
-def _require_new(tx: Connection, run_id: int, sent: p.Report, step: int) -> None:
-    """Raises ReportConflict if the attempt has completed the step before, or reported one of these groups."""
-    if sent.trained_step is None and not sent.part:
+def _require_new(tx: Connection, run_id: int, attempt: int, new: Sequence[tuple[int, Received]]) -> None:
+    """Raises ReportConflict if the attempt has completed one of the steps before, or reported one of these groups."""
+    of_training = [(step, one.sent) for step, one in new if one.sent.part or one.sent.trained_step is not None]
+    if not of_training:
         return
-    same = select(report.c.seq).where(
-        report.c.run_id == run_id, report.c.attempt == sent.attempt, report.c.step == step
-    )
-    if len(tx.execute(same.limit(2)).all()) > (not sent.part):  # one that completes the step is there itself
-        raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
-    twice = groups.indices(tx, run_id, sent.attempt, step) & {group.index for group in sent.groups}
-    if twice:
-        raise ReportConflict(f"Attempt {sent.attempt} reported group {min(twice)} of step {step} before.")
+    steps = [step for step, _ in of_training]
+    query = select(report.c.step).where(report.c.run_id == run_id, report.c.attempt == attempt)
+    completed = Counter(tx.execute(query.where(report.c.step.in_(steps))).scalars())
+    there = groups.indices(tx, run_id, attempt, steps)
+    for step, sent in of_training:
+        if completed[step] > (not sent.part):  # one that completes the step is there itself
+            raise ReportConflict(f"Attempt {attempt} reported step {step} before, under another number.")
+        twice = there[step] & {group.index for group in sent.groups}
+        if twice:
+            raise ReportConflict(f"Attempt {attempt} reported group {min(twice)} of step {step} before.")
 
 
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:

@@ -1,7 +1,7 @@
 """The worker's routes: claim, start, heartbeat, report, checkpoint, finish, fail."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -101,24 +101,40 @@ async def report(
     services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
 ) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
-    body = await request.body()
-    return await run_in_threadpool(_report, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending)
+    bodies = [await request.body()]
+    return await run_in_threadpool(
+        _store, services=services, run_id=run_id, bodies=bodies, secret=secret, _ending=_ending
+    )
+
+
+@router.post("/runs/{run_id}/reports", openapi_extra=raw_body("application/jsonl", p.Report))
+async def several_reports(
+    services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
+) -> p.Accepted:
+    """Store several reports, each on a line, or none of them. Most of the work is that of one."""
+    bodies = (await request.body()).splitlines()
+    return await run_in_threadpool(
+        _store, services=services, run_id=run_id, bodies=bodies, secret=secret, _ending=_ending
+    )
 
 
 @with_reserve
-def _report(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
-    sent = reports.parse(body)
-    reports.require_sound(sent)
+def _store(*, services: Services, run_id: int, bodies: Sequence[bytes], secret: str, _ending: bool) -> p.Accepted:
+    home, sent = services.settings.home, reports.parse(bodies)
+    attempt = sent[0].attempt
     with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
-        lease.prove(tx, run_id, sent.attempt, secret)
-    trace = traces.keep(services.settings.home, run_id, sent)
-    digest = hashlib.sha256(body).hexdigest()
+        lease.prove(tx, run_id, attempt, secret)
+    received: list[reports.Received] = []
     try:
-        with _proven(services, run_id, sent.attempt, secret) as tx:
-            duplicate = reports.store(tx, run_id, sent, digest, trace, services.terms(), services.clock.stamp())
+        for report, body in zip(sent, bodies, strict=True):
+            digest, trace = hashlib.sha256(body).hexdigest(), traces.keep(home, run_id, report)
+            received.append(reports.Received(report, digest, trace))
+        with _proven(services, run_id, attempt, secret) as tx:
+            duplicate = reports.store(tx, run_id, received, services.terms(), services.clock.stamp())
     except Refusal:
         with services.database.read() as tx:
-            traces.discard(tx, services.settings.home, trace)
+            for one in received:
+                traces.discard(tx, home, one.trace)
         raise
     return p.Accepted(duplicate=duplicate)
 

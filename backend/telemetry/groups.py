@@ -1,6 +1,7 @@
 """Groups and completions: stored whole, listed by what the list shows, read one by one."""
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -40,21 +41,26 @@ def store(
     tx: Connection,
     run_id: int,
     attempt_: int,
-    step: int,
-    groups: Sequence[GroupReport],
-    traced: Collection[tuple[int, int]],
+    of_steps: Sequence[tuple[int, Sequence[GroupReport], Collection[tuple[int, int]]]],
 ) -> None:
-    """Add the groups of a step. `traced` has the (group, completion) indices whose tokens were kept."""
-    if not groups:
+    """Add the groups of some steps, each with the (group, completion) indices whose tokens were kept."""
+    place = {"run_id": run_id, "attempt": attempt_}
+    values = [
+        group.model_dump(exclude={"completions"}) | place | {"step": step} | _shown(group)
+        for step, groups, _ in of_steps
+        for group in groups
+    ]
+    if not values:
         return
-    place = {"run_id": run_id, "attempt": attempt_, "step": step}
-    added = insert(prompt_group).returning(prompt_group.c.index, prompt_group.c.id)  # SQLite gives them in any order
-    values = [group.model_dump(exclude={"completions"}) | place | _shown(group) for group in groups]
-    ids = dict(map(tuple, tx.execute(added, values)))
+    column = prompt_group.c
+    added = insert(prompt_group).returning(column.step, column.index, column.id)  # SQLite gives them in any order
+    ids = {(step, index): id_ for step, index, id_ in tx.execute(added, values)}
     rows = [
         one.model_dump()
         | place
-        | {"group_id": ids[group.index], "state": group.state, "has_trace": (group.index, one.index) in traced}
+        | {"step": step, "group_id": ids[step, group.index], "state": group.state}
+        | {"has_trace": (group.index, one.index) in traced}
+        for step, groups, traced in of_steps
         for group in groups
         for one in group.completions
     ]
@@ -76,10 +82,14 @@ def _shown(group: GroupReport) -> dict[str, Any]:
     }
 
 
-def indices(tx: Connection, run_id: int, attempt_: int, step: int) -> set[int]:
-    """Which groups of a step have been stored for an attempt."""
-    place = (prompt_group.c.run_id == run_id, prompt_group.c.attempt == attempt_, prompt_group.c.step == step)
-    return set(tx.execute(select(prompt_group.c.index).where(*place)).scalars())
+def indices(tx: Connection, run_id: int, attempt_: int, steps: Sequence[int]) -> dict[int, set[int]]:
+    """Which groups of some steps have been stored for an attempt, by step; none for any other."""
+    column = prompt_group.c
+    query = select(column.step, column.index).where(column.run_id == run_id, column.attempt == attempt_)
+    found: dict[int, set[int]] = defaultdict(set)
+    for step, index in tx.execute(query.where(column.step.in_(steps))):
+        found[step].add(index)
+    return found
 
 
 def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]:

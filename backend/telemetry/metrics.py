@@ -22,15 +22,18 @@ ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all 
 VALUES = 500_000  # in one answer, over all its series and runs: some 10 MB; an export has every value
 
 
-def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping[str, float | None]) -> None:
-    """Add the values of one report; the same metric at the same step again replaces it."""
+def store(
+    tx: Connection, run_id: int, attempt_: int, of_steps: Sequence[tuple[int, Mapping[str, float | None]]]
+) -> None:
+    """Add the values of some steps; the same metric at the same step again replaces it."""
     rows = [
         {"run_id": run_id, "name": name, "step": step, "attempt": attempt_, "value": value}
+        for step, values in of_steps
         for name, value in values.items()
     ]
     if rows:
         upsert(tx, metric, rows)
-        stretches.add(tx, run_id, step, values)
+        stretches.add(tx, run_id, of_steps)
 
 
 def names_at(tx: Connection, run_id: int, step: int) -> set[str]:

@@ -4,6 +4,7 @@ For stretches of 4 to 1,024 steps a report updates five roll-ups for each of its
 some hundred rows. Evaluations are few and have none.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
@@ -149,14 +150,19 @@ def read(
     return {name: [row[1:] for row in of_name] for name, of_name in rows}
 
 
-def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | None]) -> None:
-    """Count the values of one step; evaluations aside."""
+def add(tx: Connection, run_id: int, of_steps: Sequence[tuple[int, Mapping[str, float | None]]]) -> None:
+    """Count the values of some steps; evaluations aside."""
+    points: dict[str, list[Stretch]] = defaultdict(list)
+    for step, values in of_steps:
+        for name, value in values.items():
+            if not name.startswith(EVALUATION):
+                points[name].append(stretch_of(step, value))
     rows = [
-        {"run_id": run_id, "width": width, "name": name, "start": step - step % width}
-        | stretch_of(step, value)._asdict()
-        for name, value in values.items()
-        if not name.startswith(EVALUATION)
+        {"run_id": run_id, "width": width, "name": name, "start": cell[0] - cell[0] % width}
+        | dict(zip(Stretch._fields, cell, strict=True))
+        for name, of_name in points.items()
         for width in METRIC_WIDTHS
+        for cell in _joined(of_name, width)
     ]
     if rows:
         tx.execute(_addition(tx.dialect.name), rows)

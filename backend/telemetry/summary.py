@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, select
 
 from backend.contract.protocol import EVALUATION
 from backend.runs import curve as curves
@@ -18,13 +18,13 @@ CURVE = "reward"
 Summary = dict[str, float | None]
 
 
-def extended(tx: Connection, row: RowMapping, step: int, values: Mapping[str, float | None]) -> dict[str, Any]:
+def extended(tx: Connection, row: Mapping[str, Any], step: int, values: Mapping[str, float | None]) -> dict[str, Any]:
     """The row's columns `summary` and `sparkline` after one more report, whose metrics are stored."""
     curve = curves.with_value(row["sparkline"], step, values[CURVE]) if CURVE in values else row["sparkline"]
     return {"summary": _with(_before(tx, row, step, values), values), "sparkline": curve}
 
 
-def _before(tx: Connection, row: RowMapping, step: int, values: Mapping[str, float | None]) -> Summary:
+def _before(tx: Connection, row: Mapping[str, Any], step: int, values: Mapping[str, float | None]) -> Summary:
     """The summary without evaluations that a resumed run makes again at its first step: the later one replaces the earlier."""
     summary: Summary = row["summary"]
     once = [name for name in _evaluated(values) if name in summary and f"{name}:first" not in summary]

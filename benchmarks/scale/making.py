@@ -59,9 +59,11 @@ def make_run(services: Services, run: RunPlan, beside: ProcessPoolExecutor) -> N
         attempts.start(tx, created, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"), services.terms())
     for batch in _batches(run, claimed.attempt, beside):
         with database.write() as tx:
-            for sent in batch:
-                trace = traces.keep(services.settings.home, created, sent)
-                reports.store(tx, created, sent, f"{sent.seq:064}", trace, services.terms(), services.clock.stamp())
+            received = [
+                reports.Received(sent, f"{sent.seq:064}", traces.keep(services.settings.home, created, sent))
+                for sent in batch
+            ]
+            reports.store(tx, created, received, services.terms(), services.clock.stamp())
     if run.role == "live":
         (services.settings.home / LIVE).write_text(claimed.model_dump_json())
     else:

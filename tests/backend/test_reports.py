@@ -14,11 +14,14 @@ from acting import GRPO, Actor, completion, group
 from plans import asked_here
 from processes import wait_until
 from serving import Backend
+from sqlalchemy import select
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
+from backend.storage import tables
+from backend.storage.tables import metadata
 from backend.telemetry import groups
 
 
@@ -27,10 +30,10 @@ def began(backend: Backend) -> Actor:
     return Actor(backend.client).begin()
 
 
-def send(backend: Backend, actor: Actor, body: str) -> httpx.Response:
+def send(backend: Backend, actor: Actor, body: str, *, to: str = "report") -> httpx.Response:
     secret = backend.client.secrets[actor.run_id, actor.attempt]
     headers = {"Content-Type": "application/json", p.SECRET_HEADER: secret}
-    return backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/report", content=body.encode(), headers=headers)
+    return backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/{to}", content=body.encode(), headers=headers)
 
 
 def test_the_same_report_twice_is_stored_once(backend: Backend) -> None:
@@ -61,7 +64,7 @@ def test_the_completions_of_a_report_are_one_statement_since_each_writes_the_ind
     actor, database = began(backend), backend.services.database
     sent = [group(index, rewards=[0.0, 1.0] * 4) for index in range(16)]
     with database.write() as tx, asked_here(database.writer) as asked:
-        groups.store(tx, actor.run_id, actor.attempt, 0, sent, ())
+        groups.store(tx, actor.run_id, actor.attempt, [(0, sent, ())])
     rows = [statement.count("(?") for statement, _ in asked if statement.startswith("INSERT INTO completion ")]
     assert rows == [128]
 
@@ -311,9 +314,9 @@ def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Back
     assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
 
 
-def recording(backend: Backend) -> p.Claim:
+def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
     config = RecordedConfig(trainer=Trainer(name="a test"))
-    claim = backend.client.record(p.Recording(key="k" * 16, worker="w", config=config, name="r"))
+    claim = backend.client.record(p.Recording(key=key, worker="w", config=config, name="r"))
     backend.client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=""))
     return claim
 
@@ -347,3 +350,115 @@ def test_groups_of_an_evaluation_alone_complete_no_step(backend: Backend) -> Non
     backend.client.report(run_id, p.Report(attempt=1, seq=0, step=3, groups=[probe]))
     run = backend.client.run(run_id)
     assert (run.progress.step, [one.step for one in backend.client.steps(run_id)]) == (0, [3])
+
+
+def many_reports(attempt: int) -> list[p.Report]:
+    """What a run of some steps reports: evaluations twice, steps with groups, tokens, metrics that are missing, and log lines."""
+    bodies: list[dict[str, Any]] = []
+    for step in range(12):
+        if step % 4 == 0:
+            bodies.append({"step": step, "metrics": {"eval/accuracy": step / 10, "eval/odd": None}})
+        metrics = {"reward": step / 3, "loss": None if step % 3 == 0 else -float(step), "step_time": 0.5}
+        bodies.append(
+            {
+                "step": step,
+                "metrics": metrics | ({"rare": 1.0} if step in (2, 7) else {}),
+                "groups": [group(index, prompt_id=f"p{step % 2}") for index in range(step % 3)],
+                "trace": trace_of([ROW]) if step % 3 else None,
+                "logs": [p.LogLine(message=f"step {step}")] if step % 5 == 0 else [],
+                "seconds": 1.5 * step,
+            }
+        )
+    bodies.append({"logs": [p.LogLine(message="the end", level="warning")]})
+    return [p.Report.model_validate({"attempt": attempt, "seq": seq, **body}) for seq, body in enumerate(bodies)]
+
+
+NAMED_BY_ITSELF = {"id", "run_id", "group_id", "created_at", "path", "heartbeat_at", "started_at", "claim_key"}
+
+
+def stored(backend: Backend, run_id: int) -> dict[str, list[str]]:
+    """All that the database has of a run, but for the numbers that each has for itself."""
+    found: dict[str, list[str]] = {}
+    with backend.services.database.read() as tx:
+        for table in metadata.sorted_tables:
+            key = table.c.id if table is tables.run else table.c.get("run_id")
+            if key is None or table is tables.attempt:
+                continue
+            columns = [one for one in table.c if one.name not in NAMED_BY_ITSELF]
+            if table is tables.run:
+                columns = [
+                    table.c[name] for name in ("summary", "sparkline", "step", "total_steps", "eta_seconds", "status")
+                ]
+            found[table.name] = sorted(map(str, tx.execute(select(*columns).where(key == run_id))))
+    return found
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("at_once", [2, 5, 64])
+def test_reports_that_come_together_are_stored_as_those_that_come_one_by_one(
+    backend: Backend, recorded: bool, at_once: int
+) -> None:
+    made = []
+    for size in (1, at_once):
+        run_id = recording(backend, key=f"{size:016}").run_id if recorded else began(backend).run_id
+        reports = many_reports(1)
+        for first in range(0, len(reports), size):
+            together = p.Reports(attempt=1, reports=reports[first : first + size])
+            if size == 1:
+                backend.client.report(run_id, *together.reports)
+            else:
+                assert [backend.client.reports(run_id, together).duplicate for _ in range(2)] == [False, True]
+        made.append((stored(backend, run_id), backend.client.metrics(run_id).series, backend.client.steps(run_id)))
+        [traced] = [one.id for one in backend.client.all_groups(run_id) if (one.step, one.index) == (11, 0)]
+        assert backend.client.tokens(backend.client.group(traced).completions[1].id).token_ids == [5, 6]
+    assert made[0] == made[1]
+    assert len(made[0][0]["metric_stretch"]) > 20
+
+
+def test_of_reports_that_come_together_those_that_came_before_are_not_stored_again(backend: Backend) -> None:
+    actor = began(backend)
+    reports = many_reports(1)
+    backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=reports[:3]))
+    both = p.Reports(attempt=1, reports=[*reports[1:6], reports[4]])
+    assert not backend.client.reports(actor.run_id, both).duplicate
+    assert len(stored(backend, actor.run_id)["report"]) == 6
+    actor.finish()
+    assert backend.client.reports(actor.run_id, both).duplicate
+
+
+def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend: Backend) -> None:
+    actor = began(backend)
+    before = stored(backend, actor.run_id)
+    first, second = (p.Report(attempt=1, seq=seq, step=seq, trace=trace_of([ROW]), groups=[group()]) for seq in (0, 1))
+    broken = second.model_copy(update={"trace": trace_of([ROW]).model_copy(update={"sha256": "0" * 64})})
+    changes: list[tuple[str, list[p.Report]]] = [
+        ("report_conflict", [first, second.model_copy(update={"step": 0})]),
+        ("report_conflict", [first, first.model_copy(update={"seconds": 3.0})]),
+        ("invalid", [first, second.model_copy(update={"step": 10_000_000})]),
+        ("invalid", [first, broken]),
+        ("invalid", [first, part(actor, 1, 1, 1)]),
+        ("invalid", [first, p.Report(attempt=1, seq=1, step=0, metrics={"loss": 1.0}, late=True)]),
+    ]
+    for code, reports in changes:
+        with pytest.raises(ApiError) as caught:
+            backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=reports))
+        assert caught.value.code == code, reports
+        assert stored(backend, actor.run_id) == before
+        assert not list(backend.home.rglob("*.parquet*"))
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "{}\n{}", '{"attempt": 1, "seq": 0}\n{"attempt": 2, "seq": 1}', "[]", "{" * 70 + "\n"]
+)
+def test_lines_that_are_no_reports_of_one_attempt_are_refused(backend: Backend, body: str) -> None:
+    actor = began(backend)
+    answer = send(backend, actor, body, to="reports")
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"]["code"] in ("bad_request", "invalid")
+
+
+def test_more_reports_than_a_request_may_have_are_refused(backend: Backend) -> None:
+    actor = began(backend)
+    lines = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(65)]
+    assert send(backend, actor, "\n".join(lines), to="reports").status_code == 400
+    assert send(backend, actor, "\n".join(lines[1:]), to="reports").status_code == 200

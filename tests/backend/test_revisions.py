@@ -128,7 +128,7 @@ def test_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(
                 "where live_below is null or step < live_below"
             )
         ).all():
-            stretches.add(tx, 1, step, {name: value})
+            stretches.add(tx, 1, [(step, {name: value})])
         counted = tx.execute(kept).mappings().all()
     assert len(upgraded) == 23 + 6 + 2 + 1 + 1
     assert [row["mean"] for row in upgraded] == pytest.approx([row["mean"] for row in counted], rel=1e-12)

@@ -193,7 +193,7 @@ class Life(RuleBasedStateMachine):
 
         def act(terms: Terms) -> None:
             with self.services.database.write() as tx:
-                reports.store(tx, holder.run_id, sent, digest, None, terms, self.clock.stamp())
+                reports.store(tx, holder.run_id, [reports.Received(sent, digest)], terms, self.clock.stamp())
 
         if self.write(holder, act):
             if twice:

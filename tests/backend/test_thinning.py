@@ -132,14 +132,14 @@ def test_a_resume_takes_back_what_lies_beyond_it_from_the_means_too(backend: Bac
     backend.client.create_run({**GRPO, "budget": {"steps": 400}})
     first = Actor(backend.client, "first").begin()
     with backend.services.database.write() as tx:
-        for step in range(230):
-            metrics.store(tx, first.run_id, first.attempt, step, {"kl": float(truth[step]) if step < 101 else 1e6})
+        values = [(step, {"kl": float(truth[step]) if step < 101 else 1e6}) for step in range(230)]
+        metrics.store(tx, first.run_id, first.attempt, values)
     first.save(101)
     backend.clock.now += 31
     second = Actor(backend.client, "second").begin(from_step=101)
     with backend.services.database.write() as tx:
-        for step in range(101, 400):
-            metrics.store(tx, second.run_id, second.attempt, step, {"kl": float(truth[step])})
+        for step in range(101, 400):  # each by itself, which the stretches join
+            metrics.store(tx, second.run_id, second.attempt, [(step, {"kl": float(truth[step])})])
     for width in (4, 64, 256, 1024):
         series = backend.client.metrics(second.run_id, width=width).series["kl"]
         means = [truth[start : start + width].mean() for start in range(0, 400, width)]

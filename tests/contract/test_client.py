@@ -89,6 +89,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
     "report": lambda c: c.report(1, p.Report(attempt=1, seq=0)),
+    "reports": lambda c: c.reports(1, p.Reports(attempt=1, reports=[p.Report(attempt=1, seq=0)])),
     "checkpoint": lambda c: c.checkpoint(
         1, p.CheckpointReport(attempt=1, step=1, store="/store", path="1", sha256=DIGEST, size_bytes=0)
     ),

@@ -74,9 +74,13 @@ def make(backend: Backend, steps: int) -> int:
     reported = range(min(steps - 1, MAX_STEPS + 100))
     for first in range(0, len(reported), AT_ONCE):
         with services.database.write() as tx:
-            for step in reported[first : first + AT_ONCE]:
-                sent = p.Report(attempt=claim.attempt, seq=step, step=step, groups=[group], metrics={})
-                reports.store(tx, run_id, sent, f"{step:064}", None, services.terms(), services.clock.stamp())
+            received = [
+                reports.Received(
+                    p.Report(attempt=claim.attempt, seq=step, step=step, groups=[group], metrics={}), f"{step:064}"
+                )
+                for step in reported[first : first + AT_ONCE]
+            ]
+            reports.store(tx, run_id, received, services.terms(), services.clock.stamp())
     with services.database.write() as tx:
         tx.execute(
             text(VALUES), {"run_id": run_id, "attempt": claim.attempt, "names": json.dumps(NAMES), "steps": steps - 1}

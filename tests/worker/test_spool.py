@@ -11,7 +11,7 @@ import pytest
 from full_disk import disk_of
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.protocol import Accepted, Report
+from backend.contract.protocol import Accepted, Finish, Report, Reports
 from backend.contract.spool import Damaged, Recovery, Refused, Spool, SpoolFull, read, send, spool_file
 from worker.failure import failure
 
@@ -24,7 +24,10 @@ class Wire(Client):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1", "token")
         self.received: list[int] = []
+        self.together: list[int] = []  # how many reports were in one request
         self.trouble: Exception | None = None
+        self.not_together: ApiError | None = None
+        self.ended = threading.Event()
         self.asked = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -36,6 +39,17 @@ class Wire(Client):
             raise self.trouble
         self.received.append(report.seq)
         return Accepted()
+
+    def finish(self, run_id: int, finish: Finish) -> Accepted:
+        self.ended.set()
+        return Accepted()
+
+    def reports(self, run_id: int, together: Reports) -> Accepted:
+        if self.not_together is not None:
+            raise self.not_together
+        accepted = [self.report(run_id, one) for one in together.reports]
+        self.together.append(len(accepted))
+        return accepted[-1]
 
 
 def spool(folder: Path, wire: Wire, *, cap: int = 2**20, lost: list[bool] | None = None) -> Spool:
@@ -103,8 +117,11 @@ def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_p
             assert [message.model_dump()["seq"] for _, message, _ in read(sending.path)] == [0], (at, bit)
 
 
-def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_attempt(tmp_path: Path) -> None:
+def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wire = Wire()
+    monkeypatch.setattr("backend.contract.spool._KEPT_BYTES", 300)
     reports = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": 1.0}) for seq in range(6)]
     sending = unsent(tmp_path, wire, reports)  # the first ones are kept in memory, too
     content = bytearray(sending.path.read_bytes())
@@ -119,6 +136,59 @@ def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_at
     assert (told.error.code, told.retryable) == ("spool_damaged", True)
     sending.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_reports_that_wait_are_one_request(tmp_path: Path) -> None:
+    wire = Wire()
+    sending = unsent(tmp_path, wire)
+    wire.trouble = None
+    assert sending.drain(5)
+    sending.close()
+    assert wire.received == [0, 1, 2, 3]
+    assert sum(wire.together) in (3, 4), "the first may have been tried by itself"
+    assert len(wire.together) <= 2
+
+
+def test_who_reports_often_asks_the_backend_twice_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 30.0)
+    wire = Wire()
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    assert wire.asked.wait(5), "the first one does not wait"
+    for report in REPORTS[1:]:
+        sending.append("report", report)
+    time.sleep(0.2)
+    assert wire.received == [0]
+    sending.append("finish", Finish(attempt=1, outcome="finished"))
+    assert wire.ended.wait(5), "an end does not wait either"
+    assert (wire.received, wire.together) == ([0, 1, 2, 3], [3])
+    sending.close()
+
+
+@pytest.mark.parametrize("large", [REPORTS[1].model_copy(update={"part": True}), REPORTS[1]])
+def test_what_is_large_or_has_to_come_by_itself_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: Report
+) -> None:
+    monkeypatch.setattr("backend.contract.spool._TOGETHER_BYTES", 2**20 if large.part else 200)
+    wire = Wire()
+    sending = unsent(tmp_path, wire, [REPORTS[0], large, *REPORTS[2:]])
+    wire.trouble = None
+    assert sending.drain(5)
+    sending.close()
+    assert (wire.received, wire.together) == ([0, 1, 2, 3], [2] if large.part else [])
+
+
+@pytest.mark.parametrize(
+    "refusal", [ApiError(422, "invalid", "no"), ApiError(404, "not_found", "no"), ApiError(500, "internal", "no")]
+)
+def test_what_is_not_taken_together_is_sent_one_by_one(tmp_path: Path, refusal: ApiError) -> None:
+    wire = Wire()
+    wire.not_together = refusal
+    sending = unsent(tmp_path, wire)
+    wire.trouble = None
+    assert sending.drain(5)
+    assert (wire.received, wire.together, sending.trouble) == ([0, 1, 2, 3], [], None)
+    sending.close()
 
 
 def test_a_lost_lease_ends_the_sending_and_is_told(tmp_path: Path) -> None:

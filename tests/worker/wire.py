@@ -16,6 +16,7 @@ from backend.contract.protocol import (
     Heartbeat,
     HeartbeatReply,
     Report,
+    Reports,
     Start,
     WorkerInfo,
 )
@@ -43,6 +44,9 @@ class Wire(Client):
         if self.trouble is not None:
             raise self.trouble
         return self._take(report)
+
+    def reports(self, run_id: int, together: Reports) -> Accepted:
+        return [self.report(run_id, one) for one in together.reports][-1]
 
     def checkpoint(self, run_id: int, checkpoint: CheckpointReport) -> Accepted:
         return self._take(checkpoint)
