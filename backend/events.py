@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -21,9 +21,16 @@ LOG_CHARACTERS = 500  # of a line, in its event
 _READERS = 4  # of the forty threads that requests share
 
 
-def record(tx: Connection, run_id: int, kind: str, payload: dict[str, Json], at: datetime) -> None:
+def record(tx: Connection, run_id: int, kind: str, payload: Mapping[str, Json], at: datetime) -> None:
     """Add an event: `status`, `step`, `checkpoint` or `log`."""
-    tx.execute(insert(run_event).values(run_id=run_id, kind=kind, payload=payload, created_at=at))
+    record_all(tx, run_id, kind, [payload], at)
+
+
+def record_all(tx: Connection, run_id: int, kind: str, payloads: Sequence[Mapping[str, Json]], at: datetime) -> None:
+    """Add an event of this kind for each payload."""
+    if payloads:
+        place = {"run_id": run_id, "kind": kind, "created_at": at}
+        tx.execute(insert(run_event), [place | {"payload": payload} for payload in payloads])
 
 
 def after(tx: Connection, run_id: int, event_id: int, limit: int = 500) -> Sequence[RowMapping]:

@@ -113,9 +113,9 @@ def store(tx: Connection, run_id: int, received: Sequence[Received], terms: Term
     tx.execute(insert(report), rows)
     if of_steps := [(one.sent.step, one) for one in new if one.sent.step is not None]:
         _store_steps(tx, row, attempt, of_steps)
+    trained = [{"step": sent.trained_step} for sent, _, _ in new if sent.trained_step is not None]
+    events.record_all(tx, run_id, "step", trained, at)
     for sent, _, _ in new:
-        if sent.trained_step is not None:
-            events.record(tx, run_id, "step", {"step": sent.trained_step}, at)
         for line in sent.logs:
             events.log(tx, run_id, attempt, line, at)
     return False
@@ -154,21 +154,20 @@ def _store_steps(tx: Connection, row: RowMapping, attempt: int, new: Sequence[tu
         attempt,
         [(step, one.sent.groups, one.trace.completions if one.trace else ()) for step, one in new],
     )
+    traces.record(tx, run_id, attempt, [(step, one.trace) for step, one in new if one.trace is not None])
     values: dict[str, Any] = {}
     for step, of_step in measured:
         values |= summary.extended(tx, {**row, **values}, step, of_step)
-    for step, (sent, _, trace) in new:
+    for step, (sent, _, _) in new:
         pairs.store(tx, run_id, attempt, step, sent.pairs)
         replayed.store(tx, run_id, sent)
-        if trace is not None:
-            traces.record(tx, run_id, sent, trace)
         if sent.trained_step is not None:
             values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
             if row["kind"] == RECORDED:  # it need not say how long it is to be
                 values["total_steps"] = max(values.get("total_steps", row["total_steps"]), step + 1)
     trained = [one.sent for _, one in new if one.sent.trained_step is not None]
     if trained:
-        values["eta_seconds"] = _eta(tx, run_id, trained[-1], row["total_steps"] - values["step"])
+        values["eta_seconds"] = _eta(tx, run_id, trained[-1], {**row, **values}["total_steps"] - values["step"])
     if values:
         tx.execute(update(run).where(run.c.id == run_id).values(values))
 

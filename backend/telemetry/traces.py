@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -110,11 +111,17 @@ def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:
         raise Invalid(FieldError("trace.data", message))
 
 
-def record(tx: Connection, run_id: int, sent: p.Report, trace: StoredTrace) -> None:
-    """The row of a trace file."""
-    place = {"run_id": run_id, "attempt": sent.attempt, "step": sent.step, "path": trace.path}
-    size = {"sha256": trace.sha256, "size_bytes": trace.size_bytes, "rows": len(trace.completions)}
-    tx.execute(insert(trace_file).values(place | size))
+def record(tx: Connection, run_id: int, attempt: int, of_steps: Sequence[tuple[int, StoredTrace]]) -> None:
+    """The rows of trace files."""
+    place = {"run_id": run_id, "attempt": attempt}
+    rows = [
+        place
+        | {"step": step, "path": trace.path, "sha256": trace.sha256}
+        | {"size_bytes": trace.size_bytes, "rows": len(trace.completions)}
+        for step, trace in of_steps
+    ]
+    if rows:
+        tx.execute(insert(trace_file), rows)
 
 
 def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:

@@ -389,7 +389,11 @@ def stored(backend: Backend, run_id: int) -> dict[str, list[str]]:
                 columns = [
                     table.c[name] for name in ("summary", "sparkline", "step", "total_steps", "eta_seconds", "status")
                 ]
-            found[table.name] = sorted(map(str, tx.execute(select(*columns).where(key == run_id))))
+            rows = tx.execute(select(*columns).where(key == run_id))
+            # a mean of means is rounded more often than the mean of all
+            found[table.name] = sorted(
+                str([round(one, 9) if isinstance(one, float) else one for one in row]) for row in rows
+            )
     return found
 
 
