@@ -19,18 +19,39 @@ from backend.storage.tables import log_line, run_event
 
 LOG_CHARACTERS = 500  # of a line, in its event
 _READERS = 4  # of the forty threads that requests share
+_Happened = tuple[str, Mapping[str, Json]]  # the kind of an event, and what it carries
 
 
 def record(tx: Connection, run_id: int, kind: str, payload: Mapping[str, Json], at: datetime) -> None:
     """Add an event: `status`, `step`, `checkpoint` or `log`."""
-    record_all(tx, run_id, kind, [payload], at)
+    _record(tx, run_id, [(kind, payload)], at)
 
 
-def record_all(tx: Connection, run_id: int, kind: str, payloads: Sequence[Mapping[str, Json]], at: datetime) -> None:
-    """Add an event of this kind for each payload."""
-    if payloads:
-        place = {"run_id": run_id, "kind": kind, "created_at": at}
-        tx.execute(insert(run_event), [place | {"payload": payload} for payload in payloads])
+def of_reports(tx: Connection, run_id: int, attempt: int, reports: Sequence[p.Report], at: datetime) -> None:
+    """Add what reports tell of: the step that each completes, and its lines."""
+    happened: list[_Happened] = []
+    for sent in reports:
+        if sent.trained_step is not None:
+            happened.append(("step", {"step": sent.trained_step}))
+        happened += map(_of_line, sent.logs)
+    _record(tx, run_id, happened, at)
+    _write(tx, run_id, attempt, [line for sent in reports for line in sent.logs], at)
+
+
+def _record(tx: Connection, run_id: int, happened: Sequence[_Happened], at: datetime) -> None:
+    place = {"run_id": run_id, "created_at": at}
+    if happened:
+        tx.execute(insert(run_event), [place | {"kind": kind, "payload": payload} for kind, payload in happened])
+
+
+def _write(tx: Connection, run_id: int, attempt: int, lines: Sequence[p.LogLine], at: datetime) -> None:
+    place = {"run_id": run_id, "attempt": attempt, "created_at": at}
+    if lines:
+        tx.execute(insert(log_line), [place | line.model_dump() for line in lines])
+
+
+def _of_line(line: p.LogLine) -> _Happened:
+    return "log", {"level": line.level, "message": line.message[:LOG_CHARACTERS]}
 
 
 def after(tx: Connection, run_id: int, event_id: int, limit: int = 500) -> Sequence[RowMapping]:
@@ -51,8 +72,8 @@ def newest(tx: Connection, run_id: int) -> int:
 
 def log(tx: Connection, run_id: int, attempt: int, line: p.LogLine, at: datetime) -> None:
     """Write a line, and the event that shows its beginning."""
-    tx.execute(insert(log_line).values(run_id=run_id, attempt=attempt, created_at=at, **line.model_dump()))
-    record(tx, run_id, "log", {"level": line.level, "message": line.message[:LOG_CHARACTERS]}, at)
+    _write(tx, run_id, attempt, [line], at)
+    _record(tx, run_id, [_of_line(line)], at)
 
 
 def log_page(tx: Connection, run_id: int, query: LogQuery) -> r.Page[r.LogRecord]:

@@ -130,7 +130,7 @@ def _each(name: str, description: str, label: str, values: Mapping[str, float]) 
 
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
-WORKER_MESSAGES = ("claim", "start", "heartbeat", "report", "checkpoint", "finish", "fail")
+WORKER_MESSAGES = ("claim", "start", "heartbeat", "report", "reports", "checkpoint", "finish", "fail")
 NO_ROUTE = "none"
 """The label of a path without a route, and of a request that was refused before its route was looked up."""
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)

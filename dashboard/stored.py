@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
 from backend.contract.config import RECORDED
+from backend.contract.records import Run
 from backend.contract.stored import REWARDS, get, number_at, put, reward_functions, rewards_in, text_at
 
 __all__ = ["REWARDS", "get", "number_at", "put", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
@@ -18,6 +19,11 @@ U = TypeVar("U")
 def is_recorded(config: Mapping[str, Json]) -> bool:
     """Whether another program trains the run: what its configuration does not say is unknown, and has no default."""
     return config.get("kind") == RECORDED
+
+
+def planned_steps(run: Run) -> int:
+    """How many steps the run is to have; 0 for a recorded one that does not say."""
+    return int(number_at(run.config, "budget.steps", 0)) if run.recorded else run.progress.total_steps
 
 
 def reward_names(config: Mapping[str, Json]) -> list[str]:

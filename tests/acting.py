@@ -81,6 +81,14 @@ class Actor:
         self.seq += 1
         return accepted
 
+    def report_two(self, step: int, **fields: object) -> p.Accepted:
+        """Two training steps in one request."""
+        values = {"attempt": self.attempt, "metrics": {"reward": 1.0}, **fields}
+        both = [p.Report.model_validate(values | {"seq": self.seq + one, "step": step + one}) for one in range(2)]
+        accepted = self.client.reports(self.run_id, p.Reports(attempt=self.attempt, reports=both))
+        self.seq += 2
+        return accepted
+
     def save(self, step: int, content: str = "", *, sha256: str = "") -> p.Accepted:
         digest = sha256 or hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
         path = f"run-{self.run_id}/step-{step}"

@@ -48,8 +48,8 @@ _MISTAKES = 20
 _TOGETHER_BYTES = 4 * 2**20  # of reports in one request
 # What waits up to this size is kept in memory, too: reading it back from the file is most of the work of sending it.
 _KEPT_BYTES = _TOGETHER_BYTES
-# Seconds from one request to the next while nothing but reports waits: one costs a backend about as much as ten further reports in it.
-_PACE = 0.5
+_PACE = 0.5  # seconds from one request to the next, while nothing but reports waits (decision 0052)
+_WORN_BYTES = 64 * 2**20  # of the file that were sent, from which on it is emptied as soon as can be
 
 Message = tuple[str, BaseModel]
 """A message, after its kind."""
@@ -105,7 +105,6 @@ class Spool:
         self._closing = self._over = False
         self._drains = 0  # who waits for all to be sent
         self._sent_at = -_PACE
-        self._singly = 0  # of the first that wait, those that the backend did not take together
         self.trouble: Refused | Damaged | None = None
         self._thread = threading.Thread(target=self._ship, name=f"spool-{path.stem}", daemon=True)
         self._thread.start()
@@ -195,24 +194,24 @@ class Spool:
             if self._closing:
                 return []
             records, size = list[_Record](), 0
-            for record in islice(self._waiting, 1 if self._singly else MOST_TOGETHER):
+            for record in islice(self._waiting, MOST_TOGETHER):
                 size += record.size
                 if records and (record.by_itself or size > _TOGETHER_BYTES):
                     break
                 records.append(record)
                 if record.by_itself:
                     break
-            self._singly = max(0, self._singly - 1)
             return records
 
     def _hurries(self) -> bool:
-        """Whether what waits is sent at once: the end of an attempt, say, stands behind it."""
+        """Whether what waits is sent at once: the end of an attempt, say, stands behind it, or it fills a request."""
         return bool(
             self._closing
             or self._drains
-            or self._singly
             or self._waiting[-1].by_itself
-            or self._end - self._begin > _TOGETHER_BYTES
+            or len(self._waiting) >= MOST_TOGETHER
+            or self._end - self._begin > min(_TOGETHER_BYTES, self._cap / 4)
+            or self._begin > _WORN_BYTES
         )
 
     def _messages(self, records: Sequence[_Record]) -> Iterator[Message]:
@@ -228,9 +227,8 @@ class Spool:
             yield message
 
     def _deliver(self, messages: Sequence[Message]) -> int | None:
-        """Send messages in one request, as often as it takes: how many were taken. None when they will not be sent, or not by this process.
-
-        What the backend does not take together is sent one by one: then all but one of them may be right.
+        """Send the first of these messages, as many as the backend takes in one request: how many were taken. None when they will not be
+        sent, or not by this process.
         """
         if not messages:
             self.trouble = Damaged(f"a record of {self.path} is not what was written there")
@@ -242,14 +240,15 @@ class Spool:
                 answer = self._send(*_together(messages))
             except Unreachable as error:
                 log.log(said, "%s; trying again", error)
+                messages = messages[: max(1, len(messages) // 2)]  # it may be there, and too slow for all of them
             except ApiError as error:
                 if error.code == "lease_lost":
                     self._on_lost()
                     return None
+                if len(messages) > 1 and (error.code == "internal" or not may_pass(error)):
+                    messages = messages[:1]  # all but one of them may be right
+                    continue
                 mistakes += error.code == "internal"
-                if len(messages) > 1 and (mistakes or not may_pass(error)):
-                    self._singly = len(messages)
-                    return 0
                 if not may_pass(error) or mistakes == _MISTAKES:
                     self.trouble = Refused(f"{error.code}: {error.message}")
                     log.warning("the backend refused a message: %s", self.trouble)

@@ -34,37 +34,60 @@ class Received(NamedTuple):
     trace: traces.StoredTrace | None = None
 
 
-def parse(bodies: Sequence[bytes]) -> list[p.Report]:
-    """The reports in one request. Raises BadRequest for what is not JSON, and Invalid for wrong fields, unsound reports, and several
-    that do not belong together.
+def lines_of(body: bytes) -> list[bytes]:
+    """The lines of a body that has a report in each. Raises BadRequest for too many; a body may be millions of line ends."""
+    lines = body.removesuffix(b"\n").split(b"\n", p.MOST_TOGETHER)
+    if len(lines) > p.MOST_TOGETHER:
+        raise BadRequest(
+            f"The body has more than {p.MOST_TOGETHER} lines; send that many reports at once, and the others behind them."
+        )
+    return lines
+
+
+def parse_lines(lines: Sequence[bytes]) -> list[p.Report]:
+    """The reports that come together. Raises BadRequest and Invalid as `parse` does, with the place of the line, and Invalid for those that
+    do not belong together.
     """
-    if not 0 < len(bodies) <= p.MOST_TOGETHER:
-        raise BadRequest(f"The body has {len(bodies):,} lines, and 1 to {p.MOST_TOGETHER} reports are expected.")
-    sent = [_parse(body) for body in bodies]
-    for one in sent:
-        _require_sound(one)
+    sent: list[p.Report] = []
+    for place, line in enumerate(lines):
+        try:
+            sent.append(one := parse(line))
+        except BadRequest as error:
+            raise BadRequest(f"Line {place + 1}: {error.message}") from None
+        except Invalid as error:
+            raise Invalid(*(FieldError(f"{place}.{each.field}", each.message) for each in error.errors)) from None
+        if one.part or one.late:
+            raise Invalid(
+                FieldError(f"{place}.{'part' if one.part else 'late'}", "is for a report that comes by itself")
+            )
         if one.attempt != sent[0].attempt:
             raise Invalid(
-                FieldError("attempt", f"is {one.attempt} and {sent[0].attempt}; send each attempt's by themselves")
+                FieldError(f"{place}.attempt", f"is {one.attempt}, and {sent[0].attempt} in the report before")
             )
-        if (one.part or one.late) and len(sent) > 1:
-            raise Invalid(FieldError("part" if one.part else "late", "is for a report that comes by itself"))
+    steps = [one.step for one in sent if one.step is not None]
+    if steps != sorted(steps):
+        raise Invalid(
+            FieldError("step", "is lower than in the report before; send reports in the order of their steps")
+        )
     return sent
 
 
-def _parse(body: bytes) -> p.Report:
-    """A report, which is read outside FastAPI's event loop since it is large, with the same errors.
+def parse(body: bytes) -> p.Report:
+    """The report in a body, which is read outside FastAPI's event loop since it is large, with the same errors.
 
-    Python's parser lets lone surrogates through, which the contract's texts then replace.
+    Raises BadRequest if it is not JSON, and Invalid for wrong fields and an unsound report. Python's parser lets lone surrogates through,
+    which the contract's texts then replace.
     """
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {type(error).__name__}.") from None
     try:
-        return p.Report.model_validate(data)
+        sent = p.Report.model_validate(data)
     except ValidationError as error:
         raise Invalid(*field_errors(error.errors(include_url=False), data)) from None
+    _require_sound(sent)
+    return sent
 
 
 def _require_sound(sent: p.Report) -> None:
@@ -113,11 +136,7 @@ def store(tx: Connection, run_id: int, received: Sequence[Received], terms: Term
     tx.execute(insert(report), rows)
     if of_steps := [(one.sent.step, one) for one in new if one.sent.step is not None]:
         _store_steps(tx, row, attempt, of_steps)
-    trained = [{"step": sent.trained_step} for sent, _, _ in new if sent.trained_step is not None]
-    events.record_all(tx, run_id, "step", trained, at)
-    for sent, _, _ in new:
-        for line in sent.logs:
-            events.log(tx, run_id, attempt, line, at)
+    events.of_reports(tx, run_id, attempt, [one.sent for one in new], at)
     return False
 
 
@@ -194,19 +213,20 @@ def _require_few_names(row: RowMapping, measured: Sequence[tuple[int, Mapping[st
 
 def _require_new(tx: Connection, run_id: int, attempt: int, new: Sequence[tuple[int, Received]]) -> None:
     """Raises ReportConflict if the attempt has completed one of the steps before, or reported one of these groups."""
-    of_training = [(step, one.sent) for step, one in new if one.sent.part or one.sent.trained_step is not None]
-    if not of_training:
+    steps = [step for step, one in new if one.sent.part or one.sent.trained_step is not None]
+    if not steps:
         return
-    steps = [step for step, _ in of_training]
     query = select(report.c.step).where(report.c.run_id == run_id, report.c.attempt == attempt)
     completed = Counter(tx.execute(query.where(report.c.step.in_(steps))).scalars())
     there = groups.indices(tx, run_id, attempt, steps)
-    for step, sent in of_training:
-        if completed[step] > (not sent.part):  # one that completes the step is there itself
-            raise ReportConflict(f"Attempt {attempt} reported step {step} before, under another number.")
-        twice = there[step] & {group.index for group in sent.groups}
-        if twice:
-            raise ReportConflict(f"Attempt {attempt} reported group {min(twice)} of step {step} before.")
+    for step, (sent, _, _) in new:
+        indices = {group.index for group in sent.groups}
+        if sent.part or sent.trained_step is not None:
+            if completed[step] > (not sent.part):  # one that completes the step is there itself
+                raise ReportConflict(f"Attempt {attempt} reported step {step} before, under another number.")
+            if twice := there[step] & indices:
+                raise ReportConflict(f"Attempt {attempt} reported group {min(twice)} of step {step} before.")
+        there[step] |= indices
 
 
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
 
 from backend import workers
 from backend.checkpoints import retention
@@ -101,27 +102,36 @@ async def report(
     services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
 ) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
-    bodies = [await request.body()]
-    return await run_in_threadpool(
-        _store, services=services, run_id=run_id, bodies=bodies, secret=secret, _ending=_ending
-    )
+    body = await request.body()
+    return await run_in_threadpool(_report, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending)
 
 
 @router.post("/runs/{run_id}/reports", openapi_extra=raw_body("application/jsonl", p.Report))
 async def several_reports(
     services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
 ) -> p.Accepted:
-    """Store several reports, each on a line, or none of them. Most of the work is that of one."""
-    bodies = (await request.body()).splitlines()
+    """Store several reports, each on a line, or none of them."""
+    body = await request.body()
     return await run_in_threadpool(
-        _store, services=services, run_id=run_id, bodies=bodies, secret=secret, _ending=_ending
+        _reports, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending
     )
 
 
 @with_reserve
-def _store(*, services: Services, run_id: int, bodies: Sequence[bytes], secret: str, _ending: bool) -> p.Accepted:
-    home, sent = services.settings.home, reports.parse(bodies)
-    attempt = sent[0].attempt
+def _report(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
+    return _store(services, run_id, [reports.parse(body)], [body], secret)
+
+
+@with_reserve
+def _reports(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
+    lines = reports.lines_of(body)
+    return _store(services, run_id, reports.parse_lines(lines), lines, secret)
+
+
+def _store(
+    services: Services, run_id: int, sent: Sequence[p.Report], bodies: Sequence[bytes], secret: str
+) -> p.Accepted:
+    home, attempt = services.settings.home, sent[0].attempt
     with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
         lease.prove(tx, run_id, attempt, secret)
     received: list[reports.Received] = []
@@ -131,7 +141,7 @@ def _store(*, services: Services, run_id: int, bodies: Sequence[bytes], secret: 
             received.append(reports.Received(report, digest, trace))
         with _proven(services, run_id, attempt, secret) as tx:
             duplicate = reports.store(tx, run_id, received, services.terms(), services.clock.stamp())
-    except Refusal:
+    except (Refusal, DatabaseError, OSError):
         with services.database.read() as tx:
             for one in received:
                 traces.discard(tx, home, one.trace)

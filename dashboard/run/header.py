@@ -13,6 +13,7 @@ from dashboard.components.live import Moment, draw_again, in_turn, its_turn, mom
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.downloads.menu import draw_downloads
 from dashboard.format import (
+    MISSING,
     REWARD,
     REWARD_HELP,
     ago,
@@ -29,7 +30,7 @@ from dashboard.run.checkpoints import link_as_reward
 from dashboard.run.family import draw_family
 from dashboard.session import carried_out, client, guard, in_the_way, link, run_now
 from dashboard.status import AGAIN, look, phase_in_words
-from dashboard.stored import number_at, text_at
+from dashboard.stored import number_at, planned_steps, text_at
 from dashboard.text import one_line, show_text
 
 _ADVICE = {
@@ -146,11 +147,11 @@ def _origin(run: Run) -> None:
 
 def _figures(run: Run, *, waits: bool) -> None:
     progress = run.progress
-    total = int(number_at(run.config, "budget.steps", 0)) if run.recorded else progress.total_steps
+    total = planned_steps(run)
     with st.container(key=FIGURES):
         cells = st.columns(5)
     cells[0].metric("Steps done", f"{count(progress.step)} of {count(total)}" if total else count(progress.step))
-    cells[1].metric(*_clock(run, waits=waits))
+    cells[1].metric(*_clock(run, total, waits=waits))
     for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
         cell.metric(label, value, help=help)
     if run.status in TERMINAL:
@@ -164,7 +165,8 @@ def _figures(run: Run, *, waits: bool) -> None:
         st.progress(min(1.0, (progress.step + inside) / total))
 
 
-def _clock(run: Run, *, waits: bool) -> tuple[str, str]:
+def _clock(run: Run, total: int, *, waits: bool) -> tuple[str, str]:
+    """What its time is called, and the time; `total` is 0 for a recorded run that does not say how long it is to be."""
     if run.status == "queued":
         place = run.queue_position
         words = f"place {place}" if place and not waits else "waiting"
@@ -176,9 +178,9 @@ def _clock(run: Run, *, waits: bool) -> tuple[str, str]:
             "Pauses" if run.requested == "pause" else "Stops",
             "at once" if run.requested == "stop_at_once" else "after this step",
         )
-    if run.progress.step and run.progress.step == run.progress.total_steps:
+    if run.progress.step and run.progress.step == total:
         return "Time left", "finishing"
-    return "Time left", duration(run.progress.eta_seconds)
+    return "Time left", duration(run.progress.eta_seconds) if total else MISSING
 
 
 def _activity(run: Run) -> str:

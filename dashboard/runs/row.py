@@ -24,7 +24,7 @@ from dashboard.health import HEALTH, WARNING_ICON, said
 from dashboard.runs.actions import show_actions, show_tick
 from dashboard.session import client, guard, in_the_way, link
 from dashboard.status import look, phase_in_words
-from dashboard.stored import get, number_at
+from dashboard.stored import get, number_at, planned_steps
 
 WIDTHS = (0.25, 1, 0.45, 2.4, 2.7, 2.25, 2.2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:5], WIDTHS[5] + WIDTHS[6], WIDTHS[7])
@@ -119,10 +119,10 @@ def _times(run: Run) -> str:
 
 
 def _show_progress(run: Run) -> None:
-    progress = run.progress
-    steps = f"{count(progress.step)} / {count(progress.total_steps)}"
+    progress, total = run.progress, planned_steps(run)
+    steps = f"{count(progress.step)} / {count(total)}" if total else counted(progress.step, "step")
     if run.status in TERMINAL:
-        done = f"{count(progress.step)} steps" if run.status == "finished" else f"{steps} steps"
+        done = counted(progress.step, "step") if run.status == "finished" or not total else f"{steps} steps"
         trained = None if run.trained_seconds is None else f"trained for {duration(run.trained_seconds)}"
         ended = ago(run.finished_at) if run.finished_at else None
         st.caption(" · ".join(part for part in (done, trained, ended) if part))
@@ -135,12 +135,15 @@ def _show_progress(run: Run) -> None:
             if progress.eta_seconds and run.status == "running" and run.requested == "nothing"
             else ""
         )
-        share = progress.step / progress.total_steps if progress.total_steps else 0.0
         phase = ""  # inside the step: something moves on the page during a long step, too
         if run.status == "running" and progress.phase and progress.done is not None and progress.total:
             done = f"{count(progress.done)} of {count(progress.total)}"
             phase = f" :gray[· {phase_in_words(progress.phase)} {done}]"
-        st.progress(min(1.0, share), text=f":small[{steps}{left}{phase}]")
+        words = f":small[{steps}{left}{phase}]"
+        if total:
+            st.progress(min(1.0, progress.step / total), text=words)
+        else:
+            st.markdown(words)
 
 
 def _show_result(run: Run) -> None:

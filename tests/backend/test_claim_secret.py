@@ -18,6 +18,7 @@ MESSAGES: list[Callable[[Actor], object]] = [
     lambda actor: actor.start(),
     lambda actor: actor.beat(),
     lambda actor: actor.report(5, metrics={"reward": 99.0}),
+    lambda actor: actor.report_two(5, metrics={"reward": 99.0}),
     lambda actor: actor.save(3),
     lambda actor: actor.finish("stopped"),
     lambda actor: actor.fail(),

@@ -29,6 +29,7 @@ def test_a_paused_worker_cannot_overwrite_its_successor(backend: Backend) -> Non
         first.beat,
         lambda: first.start(0),
         lambda: first.report(1, metrics={"reward": 0.9}),
+        lambda: first.report_two(1, metrics={"reward": 0.9}),
         lambda: first.save(2),
         first.finish,
         first.fail,

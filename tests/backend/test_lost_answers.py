@@ -33,6 +33,14 @@ def report(value: float, *, step: int = 0, **fields: object) -> Send:
     return send
 
 
+def two_reports(value: float) -> Send:
+    def send(actor: Actor) -> object:
+        actor.seq = 0
+        return actor.report_two(0, metrics={"reward": value}, groups=[group()])
+
+    return send
+
+
 def evaluation(value: float) -> Send:
     return report(value, metrics={"eval/accuracy": value}, groups=[], logs=[{"message": "evaluated"}])
 
@@ -48,6 +56,7 @@ def sweep(name: str) -> Send:
 MESSAGES = {
     "start": Message(lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict"),
     "report": Message(report(1.0), report(2.0), "report_conflict"),
+    "reports": Message(two_reports(1.0), two_reports(2.0), "report_conflict"),
     "evaluation": Message(evaluation(1.0), evaluation(2.0), "report_conflict"),
     "checkpoint": Message(lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict"),
     "finish": Message(lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost"),

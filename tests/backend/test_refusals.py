@@ -145,6 +145,7 @@ def test_a_body_over_the_limit_is_refused_while_it_arrives(shared_backend: Backe
         ("uploads/keep", 32),
         ("uploads/join", 2),
         ("worker/runs/1/report", 64),
+        ("worker/runs/1/reports", 64),
     ],
 )
 def test_reports_uploads_and_the_ids_of_a_band_have_a_larger_limit_and_what_lies_beside_them_has_none(

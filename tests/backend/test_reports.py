@@ -16,6 +16,7 @@ from processes import wait_until
 from serving import Backend
 from sqlalchemy import select
 
+from backend import events
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.groups import GroupReport
@@ -423,7 +424,7 @@ def test_of_reports_that_come_together_those_that_came_before_are_not_stored_aga
     actor = began(backend)
     reports = many_reports(1)
     backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=reports[:3]))
-    both = p.Reports(attempt=1, reports=[*reports[1:6], reports[4]])
+    both = p.Reports(attempt=1, reports=[*reports[1:5], *reports[4:6]])
     assert not backend.client.reports(actor.run_id, both).duplicate
     assert len(stored(backend, actor.run_id)["report"]) == 6
     actor.finish()
@@ -435,7 +436,11 @@ def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend:
     before = stored(backend, actor.run_id)
     first, second = (p.Report(attempt=1, seq=seq, step=seq, trace=trace_of([ROW]), groups=[group()]) for seq in (0, 1))
     broken = second.model_copy(update={"trace": trace_of([ROW]).model_copy(update={"sha256": "0" * 64})})
+    probe = first.model_copy(update={"groups": [group().model_copy(update={"state": "probe"})]})
     changes: list[tuple[str, list[p.Report]]] = [
+        ("report_conflict", [probe, second.model_copy(update={"step": 0})]),  # a group at the place of another
+        ("conflict", [probe, probe.model_copy(update={"seq": 1})]),
+        ("invalid", [second, first]),
         ("report_conflict", [first, second.model_copy(update={"step": 0})]),
         ("report_conflict", [first, first.model_copy(update={"seconds": 3.0})]),
         ("invalid", [first, second.model_copy(update={"step": 10_000_000})]),
@@ -466,3 +471,31 @@ def test_more_reports_than_a_request_may_have_are_refused(backend: Backend) -> N
     lines = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(65)]
     assert send(backend, actor, "\n".join(lines), to="reports").status_code == 400
     assert send(backend, actor, "\n".join(lines[1:]), to="reports").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "Line 3: The body is not valid JSON"),
+        ('{"attempt": 1, "seq": -1}', "2.seq: must be at least 0"),
+        ("", "Line 3: "),
+    ],
+)
+def test_which_line_is_wrong_is_said(backend: Backend, line: str, said: str) -> None:
+    actor = began(backend)
+    lines = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(4)]
+    lines[2] = line
+    assert send(backend, actor, "\n".join(lines), to="reports").json()["error"]["message"].startswith(said)
+
+
+def test_what_reports_tell_of_stands_in_their_order(backend: Backend) -> None:
+    actor = began(backend)
+    backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=many_reports(1)))
+    with backend.services.database.read() as tx:
+        told = [
+            (one["kind"], one["payload"].get("step", one["payload"].get("message")))
+            for one in events.after(tx, actor.run_id, 0)
+        ]
+    steps = [("step", step) for step in range(12)]
+    expected = [one for step in steps for one in ([step, ("log", f"step {step[1]}")] if step[1] % 5 == 0 else [step])]
+    assert [one for one in told if one[0] != "status"] == [*expected, ("log", "the end")]

@@ -118,8 +118,15 @@ def last_report(backend: Backend) -> Callable[[], object]:
     return lambda: actor.report(0, groups=[group()])
 
 
+def last_reports(backend: Backend) -> Callable[[], object]:
+    backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    backend.client.ending.add((actor.run_id, actor.attempt))
+    return lambda: actor.report_two(0, groups=[group()])
+
+
 NEEDED = pytest.mark.parametrize(
-    "prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish, last_report]
+    "prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish, last_report, last_reports]
 )
 
 
@@ -151,7 +158,12 @@ def test_reports_and_new_runs_take_nothing_of_the_reserve(backend: Backend, disk
     backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()
     disk.full = True
-    for act in (lambda: actor.report(0, groups=[group()]), lambda: backend.client.create_run(GRPO), actor.beat):
+    for act in (
+        lambda: actor.report(0, groups=[group()]),
+        lambda: actor.report_two(0),
+        lambda: backend.client.create_run(GRPO),
+        actor.beat,
+    ):
         with pytest.raises(ApiError, match="The disk is full"):
             act()
     assert (backend.home / "reserve").exists()

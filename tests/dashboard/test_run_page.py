@@ -11,8 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
+from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, RewardFile, RunError
-from dashboard.format import number
+from dashboard.format import MISSING, number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -20,6 +21,21 @@ pytestmark = pytest.mark.slow
 
 def figures(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
+
+
+def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_is_not_said_to_be_finishing(
+    open_page: Open, backend: Backend
+) -> None:
+    config = RecordedConfig(trainer=Trainer(name="TRL"))
+    run_id = backend.client.record(p.Recording(key="k" * 16, worker="a script", name="theirs", config=config)).run_id
+    backend.client.start(run_id, p.Start(attempt=1, from_step=0, device=""))
+    for step in range(3):
+        backend.client.report(
+            run_id, p.Report(attempt=1, seq=step, step=step, metrics={"reward": 0.5}, seconds=2.0 * step)
+        )
+    shown_of_it = figures(open_page("run", id=run_id))
+    assert (shown_of_it["Steps done"], shown_of_it["Time left"]) == ("3", MISSING)
+    assert backend.client.run(run_id).progress.eta_seconds == 0.0
 
 
 def test_the_header_says_how_the_run_stands(open_page: Open, backend: Backend, trained: int) -> None:

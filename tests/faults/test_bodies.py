@@ -113,6 +113,14 @@ BODIES: dict[str, tuple[str, Callable[[], bytes | Iterator[bytes]], tuple[int, .
     "100 MiB, declared": ("/api/v1/runs", lambda: b" " * 100 * MIB, (413,), {}),
     "100 MiB, in chunks": ("/api/v1/runs", lambda: endless(100 * MIB), (413,), {}),
     "100 MiB in chunks, to a report": (REPORT, lambda: endless(100 * MIB), (413,), {}),
+    "64 MiB of line ends": (f"{REPORT}s", lambda: b"\n" * 64 * MIB, (400,), {}),
+    "20 million lines": (f"{REPORT}s", lambda: b"ab\n" * 20_000_000, (400,), {}),
+    "a million metrics in each of some lines": (
+        f"{REPORT}s",
+        lambda: b"\n".join([b'{"attempt": 1, "seq": 0, "step": 0, "metrics": %s}' % a_million()] * 3),
+        (422,),
+        {},
+    ),
     "a million columns": ("/api/v1/uploads?name=x", a_million, (422,), {}),
 }
 ROOM = 400 * MIB  # a report may be 64 MiB, and its JSON several times that in memory

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from full_disk import disk_of
+from processes import wait_until
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Finish, Report, Reports
@@ -26,7 +27,7 @@ class Wire(Client):
         self.received: list[int] = []
         self.together: list[int] = []  # how many reports were in one request
         self.trouble: Exception | None = None
-        self.not_together: ApiError | None = None
+        self.not_together: Exception | None = None
         self.ended = threading.Event()
         self.asked = threading.Event()
         self.may_answer = threading.Event()
@@ -157,11 +158,23 @@ def test_who_reports_often_asks_the_backend_twice_a_second(tmp_path: Path, monke
     assert wire.asked.wait(5), "the first one does not wait"
     for report in REPORTS[1:]:
         sending.append("report", report)
-    time.sleep(0.2)
-    assert wire.received == [0]
     sending.append("finish", Finish(attempt=1, outcome="finished"))
     assert wire.ended.wait(5), "an end does not wait either"
     assert (wire.received, wire.together) == ([0, 1, 2, 3], [3])
+    sending.close()
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_TOGETHER", 2), ("_TOGETHER_BYTES", 1), ("_WORN_BYTES", -1)])
+def test_what_fills_a_request_does_not_wait_nor_what_keeps_a_long_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 30.0)
+    monkeypatch.setattr(f"backend.contract.spool.{bound}", value)
+    wire = Wire()
+    sending = spool(tmp_path, wire)
+    for report in REPORTS:
+        sending.append("report", report)
+    wait_until(lambda: len(wire.received) >= 3, "more than the first was sent", 10)
     sending.close()
 
 
@@ -179,9 +192,15 @@ def test_what_is_large_or_has_to_come_by_itself_does(
 
 
 @pytest.mark.parametrize(
-    "refusal", [ApiError(422, "invalid", "no"), ApiError(404, "not_found", "no"), ApiError(500, "internal", "no")]
+    "refusal",
+    [
+        ApiError(422, "invalid", "no"),
+        ApiError(404, "not_found", "no"),
+        ApiError(500, "internal", "no"),
+        Unreachable("too slow"),
+    ],
 )
-def test_what_is_not_taken_together_is_sent_one_by_one(tmp_path: Path, refusal: ApiError) -> None:
+def test_what_is_not_taken_together_is_sent_one_by_one(tmp_path: Path, refusal: Exception) -> None:
     wire = Wire()
     wire.not_together = refusal
     sending = unsent(tmp_path, wire)
