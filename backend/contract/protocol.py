@@ -212,8 +212,7 @@ class Report(Record):
 class Reports(Record):
     """POST …/reports: several reports of one attempt, the JSON of each on a line; they are stored together, or none is.
 
-    In the order of their steps. Each may as well come by itself, before or after: it is the same report. A `part` and `late` metrics come by
-    themselves only.
+    Each may as well come by itself, before or after: it is the same report. A `part` and `late` metrics come by themselves only.
     """
 
     attempt: Attempt

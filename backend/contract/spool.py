@@ -77,7 +77,7 @@ class _Record:
 
 
 class Spool:
-    """Messages of one attempt, in order, each given to `deliver`, which sends it or raises as `send` does.
+    """Messages of one attempt, in order, given to `deliver`, which sends one or raises as `send` does; several reports are one of the kind `reports`.
 
     `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
     `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent. `on_taken` is given each
@@ -167,6 +167,8 @@ class Spool:
                 taken = self._deliver(list(self._messages(records)))
                 with self._changed:
                     self._settle(taken)
+                    if taken != len(records):  # the others were to come at once
+                        self._sent_at = -_PACE
                     self._changed.notify_all()
                 if taken is None:
                     return

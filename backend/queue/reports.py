@@ -55,20 +55,21 @@ def parse_lines(lines: Sequence[bytes]) -> list[p.Report]:
         except BadRequest as error:
             raise BadRequest(f"Line {place + 1}: {error.message}") from None
         except Invalid as error:
-            raise Invalid(*(FieldError(f"{place}.{each.field}", each.message) for each in error.errors)) from None
+            raise Invalid(
+                *(FieldError(f"line {place + 1}: {each.field}", each.message) for each in error.errors)
+            ) from None
         if one.part or one.late:
             raise Invalid(
-                FieldError(f"{place}.{'part' if one.part else 'late'}", "is for a report that comes by itself")
+                FieldError(
+                    f"line {place + 1}: {'part' if one.part else 'late'}", "is for a report that comes by itself"
+                )
             )
         if one.attempt != sent[0].attempt:
             raise Invalid(
-                FieldError(f"{place}.attempt", f"is {one.attempt}, and {sent[0].attempt} in the report before")
+                FieldError(
+                    f"line {place + 1}: attempt", f"is {one.attempt}, and {sent[0].attempt} in the report before"
+                )
             )
-    steps = [one.step for one in sent if one.step is not None]
-    if steps != sorted(steps):
-        raise Invalid(
-            FieldError("step", "is lower than in the report before; send reports in the order of their steps")
-        )
     return sent
 
 
@@ -92,7 +93,9 @@ def parse(body: bytes) -> p.Report:
 
 def _require_sound(sent: p.Report) -> None:
     """Raises Invalid for metrics or groups without a step, for a part with more than groups, and for two groups, or completions, in one place."""
-    if sent.part and (sent.step is None or not sent.groups or sent.metrics or sent.trace):
+    if sent.part and (
+        sent.step is None or not sent.groups or sent.metrics or sent.trace or sent.pairs or sent.replayed
+    ):
         message = "needs a step and groups, and brings nothing else; send metrics and trace with the step's last report"
         raise Invalid(FieldError("part", message))
     if sent.late and (not sent.metrics or sent.groups or sent.trace or sent.pairs or sent.part):
@@ -115,7 +118,8 @@ def _require_places(field: str, indices: Sequence[int]) -> None:
 def store(tx: Connection, run_id: int, received: Sequence[Received], terms: Terms, at: datetime) -> bool:
     """Add reports of one attempt; True if all had been stored before. A part, and late metrics, come by themselves.
 
-    Raises LeaseLost, ReportConflict, and Conflict before the start.
+    Raises LeaseLost, ReportConflict, Conflict before the start, and Invalid for a step beyond the run's last, late metrics of a run that is
+    not recorded, and too many names of metrics.
     """
     attempt = received[0].sent.attempt
     try:

@@ -142,9 +142,11 @@ def _store(
         with _proven(services, run_id, attempt, secret) as tx:
             duplicate = reports.store(tx, run_id, received, services.terms(), services.clock.stamp())
     except (Refusal, DatabaseError, OSError):
-        with services.database.read() as tx:
-            for one in received:
-                traces.discard(tx, home, one.trace)
+        written = [one.trace for one in received if one.trace is not None]
+        if written:
+            with services.database.write() as tx:
+                for trace in written:
+                    traces.discard(tx, trace)
         raise
     return p.Accepted(duplicate=duplicate)
 

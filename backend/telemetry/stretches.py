@@ -151,7 +151,7 @@ def read(
 
 
 def add(tx: Connection, run_id: int, of_steps: Sequence[tuple[int, Mapping[str, float | None]]]) -> None:
-    """Count the values of some steps; evaluations aside."""
+    """Count the values of some steps, in any order; evaluations aside."""
     points: dict[str, list[Stretch]] = defaultdict(list)
     for step, values in of_steps:
         for name, value in values.items():
@@ -162,7 +162,7 @@ def add(tx: Connection, run_id: int, of_steps: Sequence[tuple[int, Mapping[str, 
         | dict(zip(Stretch._fields, cell, strict=True))
         for name, of_name in points.items()
         for width in METRIC_WIDTHS
-        for cell in _joined(of_name, width)
+        for cell in _joined(sorted(of_name, key=itemgetter(0)), width)
     ]
     if rows:
         tx.execute(_addition(tx.dialect.name), rows)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, RowMapping, and_, insert, select
 
 from backend.contract import protocol as p
 from backend.contract.groups import TokenTrace
-from backend.errors import Conflict, Invalid, NotFound
+from backend.errors import Conflict, Invalid, NotFound, Unavailable
 from backend.field_errors import FieldError
 from backend.storage.tables import completion, prompt_group, trace_file
 
@@ -38,7 +38,8 @@ BROKEN = (ArrowException, KeyError, IndexError, TypeError, ValueError, OSError)
 class StoredTrace:
     """A trace file that lies in its place, and the (group, completion) indices whose tokens it has."""
 
-    path: str
+    file: Path
+    path: str  # of the file, below the folder of all traces
     sha256: str
     size_bytes: int
     completions: frozenset[tuple[int, int]]
@@ -61,7 +62,7 @@ def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{sent.attempt}-{sent.step}-{sent.trace.sha256[:16]}.parquet"
     _write(folder / name, data)
-    return StoredTrace(f"{run_id}/{name}", sent.trace.sha256, len(data), completions)
+    return StoredTrace(folder / name, f"{run_id}/{name}", sent.trace.sha256, len(data), completions)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -112,7 +113,9 @@ def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:
 
 
 def record(tx: Connection, run_id: int, attempt: int, of_steps: Sequence[tuple[int, StoredTrace]]) -> None:
-    """The rows of trace files."""
+    """The rows of trace files. Raises Unavailable if a file is gone: another request brought the same, and was refused."""
+    if not all(trace.file.exists() for _, trace in of_steps):
+        raise Unavailable("A trace file was taken away meanwhile. Send the report again.")
     place = {"run_id": run_id, "attempt": attempt}
     rows = [
         place
@@ -124,12 +127,12 @@ def record(tx: Connection, run_id: int, attempt: int, of_steps: Sequence[tuple[i
         tx.execute(insert(trace_file), rows)
 
 
-def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:
-    """Delete a trace file whose report was refused, unless an earlier report brought the same."""
-    if trace is None:
-        return
+def discard(tx: Connection, trace: StoredTrace) -> None:
+    """Delete a trace file whose report was refused, unless an earlier report brought the same. In a writing transaction: none that
+    stores the same report is between its look at the file and its commit.
+    """
     if tx.execute(select(trace_file.c.step).where(trace_file.c.path == trace.path)).first() is None:
-        (home / FOLDER / trace.path).unlink(missing_ok=True)
+        trace.file.unlink(missing_ok=True)
 
 
 def locate(tx: Connection, completion_id: int) -> RowMapping:

@@ -132,7 +132,7 @@ def _show_progress(run: Run) -> None:
     else:
         left = (
             f" · {duration(progress.eta_seconds)} left"
-            if progress.eta_seconds and run.status == "running" and run.requested == "nothing"
+            if total and progress.eta_seconds and run.status == "running" and run.requested == "nothing"
             else ""
         )
         phase = ""  # inside the step: something moves on the page during a long step, too

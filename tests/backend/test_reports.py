@@ -21,6 +21,8 @@ from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
+from backend.contract.spool import may_pass
+from backend.queue import reports as reports_module
 from backend.storage import tables
 from backend.storage.tables import metadata
 from backend.telemetry import groups
@@ -359,6 +361,9 @@ def many_reports(attempt: int) -> list[p.Report]:
     for step in range(12):
         if step % 4 == 0:
             bodies.append({"step": step, "metrics": {"eval/accuracy": step / 10, "eval/odd": None}})
+        if step == 9:  # a program that logs an evaluation before it ends the step
+            bodies.append({"step": 10, "metrics": {"eval/accuracy": 0.99}})
+            bodies.append({"step": 9, "metrics": {"eval/late": 0.5}})
         metrics = {"reward": step / 3, "loss": None if step % 3 == 0 else -float(step), "step_time": 0.5}
         bodies.append(
             {
@@ -440,7 +445,6 @@ def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend:
     changes: list[tuple[str, list[p.Report]]] = [
         ("report_conflict", [probe, second.model_copy(update={"step": 0})]),  # a group at the place of another
         ("conflict", [probe, probe.model_copy(update={"seq": 1})]),
-        ("invalid", [second, first]),
         ("report_conflict", [first, second.model_copy(update={"step": 0})]),
         ("report_conflict", [first, first.model_copy(update={"seconds": 3.0})]),
         ("invalid", [first, second.model_copy(update={"step": 10_000_000})]),
@@ -477,7 +481,7 @@ def test_more_reports_than_a_request_may_have_are_refused(backend: Backend) -> N
     ("line", "said"),
     [
         ("{", "Line 3: The body is not valid JSON"),
-        ('{"attempt": 1, "seq": -1}', "2.seq: must be at least 0"),
+        ('{"attempt": 1, "seq": -1}', "line 3: seq: must be at least 0"),
         ("", "Line 3: "),
     ],
 )
@@ -499,3 +503,36 @@ def test_what_reports_tell_of_stands_in_their_order(backend: Backend) -> None:
     steps = [("step", step) for step in range(12)]
     expected = [one for step in steps for one in ([step, ("log", f"step {step[1]}")] if step[1] % 5 == 0 else [step])]
     assert [one for one in told if one[0] != "status"] == [*expected, ("log", "the end")]
+
+
+def test_steps_that_come_in_another_order_are_counted_in_theirs(backend: Backend) -> None:
+    """A program of somebody else's may send them so."""
+    run_id = recording(backend).run_id
+    reports = [
+        p.Report(attempt=1, seq=seq, step=step, metrics={"loss": float(step)}) for seq, step in enumerate((3, 1, 2))
+    ]
+    backend.client.reports(run_id, p.Reports(attempt=1, reports=reports))
+    with backend.services.database.read() as tx:
+        kept = tx.execute(select(tables.metric_stretch).where(tables.metric_stretch.c.width == 1024)).mappings().one()
+    assert (kept["first_step"], kept["last_step"], kept["low_step"], kept["high_step"]) == (1, 3, 1, 3)
+
+
+def test_a_trace_file_that_another_request_took_away_is_sent_again(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests brought the same reports, and the longer one was refused while the other was about to be stored."""
+    actor = began(backend)
+    store = reports_module.store
+
+    def taken_away(*args: Any) -> bool:
+        [file] = backend.home.rglob("*.parquet")
+        file.unlink()
+        return store(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reports_module, "store", taken_away)
+        with pytest.raises(ApiError) as caught:
+            actor.report(0, trace=trace_of([ROW]))
+    assert may_pass(caught.value)
+    assert not actor.report(0, trace=trace_of([ROW])).duplicate
+    assert len(list(backend.home.rglob("*.parquet"))) == 1

@@ -14,6 +14,7 @@ from backend.contract import protocol as p
 from backend.contract.client import Client
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
+from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, Run, RunError, RunUpdate
 from dashboard.charts.sparkline import sparkline
 from dashboard.runs.filters import ROWS
@@ -60,6 +61,29 @@ def links(at: AppTest) -> dict[str, str]:
     return {link.label.replace("\\", ""): link.proto.query_string for link in at.get("page_link")}
 
 
+def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_has_no_bar_and_no_time_left(
+    open_page: Open, backend: Backend
+) -> None:
+    """Also where an earlier attempt came further."""
+    about = p.Recording(
+        key="k" * 16, worker="a script", name="theirs", config=RecordedConfig(trainer=Trainer(name="TRL"))
+    )
+    for attempt, steps in ((1, range(8)), (2, range(2, 5))):
+        again = {} if attempt == 1 else {"key": "l" * 16, "run_id": 1}
+        assert backend.client.record(about.model_copy(update=again)).attempt == attempt
+        backend.client.start(1, p.Start(attempt=attempt, from_step=steps[0], device=""))
+        for step in steps:
+            sent = p.Report(attempt=attempt, seq=step, step=step, metrics={"reward": 0.5}, seconds=60.0 * step)
+            backend.client.report(1, sent)
+        backend.clock.now += 31
+    assert backend.client.run(1).progress.eta_seconds == 180.0
+    at = open_page("runs")
+    assert not at.get("progress")
+    said = [one.value for one in at.markdown]
+    assert ":small[5 steps]" in said
+    assert not any(" left" in one for one in said)
+
+
 def test_an_empty_list_says_what_will_appear_and_offers_the_first_run(open_page: Open) -> None:
     at = open_page("runs")
     assert "No runs yet." in texts(at)
@@ -92,7 +116,7 @@ def test_a_row_tells_what_came_out(open_page: Open, backend: Backend) -> None:
     shown = texts(open_page("runs"))
     assert "pass@1] 50 % → **81 %**" in shown
     assert ":gray[#1 · " in shown
-    assert " steps · " in shown
+    assert "\n1 step · " in shown
     assert " · just now" in shown
 
 

@@ -164,6 +164,46 @@ def test_who_reports_often_asks_the_backend_twice_a_second(tmp_path: Path, monke
     sending.close()
 
 
+def test_who_waits_for_all_to_be_sent_or_closes_waits_for_no_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 300.0)
+    wire = Wire()
+    sending = spool(tmp_path, wire)
+    for report in REPORTS[:3]:
+        sending.append("report", report)
+    assert sending.drain(30)
+    sending.append("report", REPORTS[3])
+    sending.close()
+    assert not sending._thread.is_alive()
+    assert wire.received == [0, 1, 2]
+    assert sending.path.exists(), "what was not sent waits for the next process"
+
+
+def test_a_small_cap_is_not_reached_by_what_waits_for_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 300.0)
+    wire = Wire()
+    sending = spool(tmp_path, wire, cap=1000)
+    for seq in range(20):
+        sending.append("report", REPORTS[0].model_copy(update={"seq": seq}))
+        wait_until(lambda: sending.waiting_bytes <= 500, "a part of it is sent", 30)
+    sending.close()
+
+
+def test_what_was_refused_together_does_not_wait_for_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 300.0)
+    wire = Wire()
+    wire.not_together = ApiError(404, "not_found", "an earlier version")
+    sending = spool(tmp_path, wire)
+    wire.may_answer.clear()
+    for report in REPORTS:
+        sending.append("report", report)
+    monkeypatch.setattr("backend.contract.spool.MOST_TOGETHER", 3)
+    wire.may_answer.set()
+    wait_until(lambda: wire.received == [0, 1, 2, 3], "each was sent", 30)
+    sending.close()
+
+
 @pytest.mark.parametrize(("bound", "value"), [("MOST_TOGETHER", 2), ("_TOGETHER_BYTES", 1), ("_WORN_BYTES", -1)])
 def test_what_fills_a_request_does_not_wait_nor_what_keeps_a_long_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
