@@ -492,7 +492,7 @@ class Client:
             "POST",
             f"/api/v1/worker/runs/{run_id}/reports",
             content="\n".join(lines).encode(),
-            headers={"Content-Type": "application/jsonl", **self._headers(run_id, together.attempt)},
+            headers={"Content-Type": "application/x-ndjson", **self._headers(run_id, together.attempt)},
         )
         return p.Accepted.model_validate_json(answer.content)
 

@@ -49,28 +49,23 @@ def parse_lines(lines: Sequence[bytes]) -> list[p.Report]:
     do not belong together.
     """
     sent: list[p.Report] = []
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         try:
             sent.append(one := parse(line))
+            _require_together(one, sent[0])
         except BadRequest as error:
-            raise BadRequest(f"Line {place + 1}: {error.message}") from None
+            raise BadRequest(f"Line {number}: {error.message}") from None
         except Invalid as error:
-            raise Invalid(
-                *(FieldError(f"line {place + 1}: {each.field}", each.message) for each in error.errors)
-            ) from None
-        if one.part or one.late:
-            raise Invalid(
-                FieldError(
-                    f"line {place + 1}: {'part' if one.part else 'late'}", "is for a report that comes by itself"
-                )
-            )
-        if one.attempt != sent[0].attempt:
-            raise Invalid(
-                FieldError(
-                    f"line {place + 1}: attempt", f"is {one.attempt}, and {sent[0].attempt} in the report before"
-                )
-            )
+            fields = (FieldError(f"line {number}: {each.field}", each.message) for each in error.errors)
+            raise Invalid(*fields) from None
     return sent
+
+
+def _require_together(one: p.Report, first: p.Report) -> None:
+    if one.attempt != first.attempt:
+        raise Invalid(FieldError("attempt", f"is {one.attempt}, and {first.attempt} in the first report"))
+    if one.part or one.late:
+        raise Invalid(FieldError("part" if one.part else "late", "is for a report that comes by itself"))
 
 
 def parse(body: bytes) -> p.Report:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from backend import workers
+from backend.answers import NDJSON
 from backend.checkpoints import retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
@@ -106,7 +107,7 @@ async def report(
     return await run_in_threadpool(_report, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending)
 
 
-@router.post("/runs/{run_id}/reports", openapi_extra=raw_body("application/jsonl", p.Report))
+@router.post("/runs/{run_id}/reports", openapi_extra=raw_body(NDJSON, p.Report))
 async def several_reports(
     services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
 ) -> p.Accepted:

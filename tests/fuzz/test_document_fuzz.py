@@ -25,5 +25,11 @@ def test_no_request_ends_in_a_failure_of_ours_or_in_an_answer_that_the_document_
     found = rounds.run(site, tmp_path, examples=10, number=1)
     assert found.passed, found.output
     assert len(found.answered) >= 60, "every operation was asked"
-    for operation in ("runs", "uploads", "worker/runs/{run_id}/report", "worker/runs/{run_id}/checkpoint"):
+    for operation in (
+        "runs",
+        "uploads",
+        "worker/runs/{run_id}/report",
+        "worker/runs/{run_id}/reports",
+        "worker/runs/{run_id}/checkpoint",
+    ):
         assert found.answered[f"POST /api/v1/{operation}"].keys() & {"200", "201"}, f"{operation} was never accepted"
