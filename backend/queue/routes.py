@@ -1,4 +1,4 @@
-"""The worker's routes: claim, start, heartbeat, report, checkpoint, finish, fail."""
+"""The worker's routes: claim, start, heartbeat, report, reports, checkpoint, finish, fail."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
