@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import get_args
 
 import streamlit
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the library has no types
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -23,9 +22,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 from streamlit import config
-from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests, ScriptRequestType
-from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 from streamlit.starlette import App
 
 from backend.contract.home import in_words, load, make_private
@@ -33,6 +29,7 @@ from backend.server.connections import listen, raise_file_limit, serve
 from backend.server.log import set_up_log
 from backend.server.origin import known_host, of_another_site
 from dashboard.downloads.routes import ROUTES
+from dashboard.requests import let_people_go_first, of_the_place_asked_last
 from dashboard.session import PageName
 from dashboard.settings import Settings
 
@@ -103,7 +100,7 @@ class Door:
         refusal = self._refusal(scope)
         if refusal is None:
             with suppress(WebSocketDisconnected):  # a tab was closed while its page was on the way
-                await self.app(scope, _of_the_page_asked_last(receive), guarded)
+                await self.app(scope, of_the_place_asked_last(receive), guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before it was accepted: the server answers 403
         else:
@@ -119,28 +116,6 @@ class Door:
         return None
 
 
-def _of_the_page_asked_last(receive: Receive) -> Receive:
-    """What a browser's WebSocket brings, without what the parts of a page that it has left still ask: it was under way already, or
-    a chart came in sight. Streamlit would answer in the name of that page, and the browser would empty the new one for good."""
-    page = ""
-
-    async def next_message() -> Message:
-        nonlocal page
-        while True:
-            message = await receive()
-            try:
-                asked = BackMsg.FromString(message.get("bytes") or b"").rerun_script
-            except DecodeError:  # Streamlit answers it
-                return message
-            if not asked.fragment_id:
-                page = asked.page_script_hash or page
-            elif page and asked.page_script_hash != page:
-                continue
-            return message
-
-    return next_message
-
-
 def _opened_by_a_link(scope: Scope, headers: Headers) -> bool:
     """Whether a person follows a link to the dashboard from elsewhere: a tab of its own, which the other site cannot read."""
     return (
@@ -152,21 +127,6 @@ def _opened_by_a_link(scope: Scope, headers: Headers) -> bool:
     )
 
 
-def finish_callbacks() -> None:
-    """Have Streamlit carry out a widget's callback to its end before it turns to the next request.
-
-    It looks for one at whatever a callback asks of `st`, and drops the rest of the callback for it: the widget went on showing what a
-    person had chosen, and nothing else knew of it.
-    """
-    look = ScriptRequests.on_scriptrunner_yield
-
-    def look_between_callbacks(self: ScriptRequests) -> ScriptRequest | None:
-        waits = ThreadState.get().run_location is RunLocation.CALLBACK and self._state is not ScriptRequestType.STOP
-        return None if waits else look(self)
-
-    ScriptRequests.on_scriptrunner_yield = look_between_callbacks  # type: ignore[method-assign]  # it has no setting for that
-
-
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  # addresses to listen on, which name no machine
 
 
@@ -176,7 +136,7 @@ async def _page(_: Request) -> HTMLResponse:
 
 def application(names: Collection[str]) -> ASGIApp:
     """The whole dashboard, served under these names and those of this machine."""
-    finish_callbacks()
+    let_people_go_first()
     pages = [Route(f"/{name}", _page) for name in get_args(PageName)]
     return Door(App(Path(__file__).with_name("app.py"), routes=[*ROUTES, *pages]), names=names)
 

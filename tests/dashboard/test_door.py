@@ -1,4 +1,4 @@
-"""Who gets in to the dashboard: its own names and its own pages, on every path and by every method; and in what order."""
+"""Who gets in to the dashboard: its own names and its own pages, on every path and by every method."""
 
 import subprocess
 import sys
@@ -15,12 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ClientState_pb2 import ClientState
-from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
-from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 
-from dashboard.server import Door, finish_callbacks
+from dashboard.server import Door
 from dashboard.settings import Settings
 
 METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
@@ -99,24 +95,6 @@ def test_a_page_of_our_own_may_do_everything(client: TestClient) -> None:
         pass
 
 
-def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere(client: TestClient) -> None:
-    def asks(page: str, part: str = "") -> bytes:
-        return BackMsg(rerun_script=ClientState(page_script_hash=page, fragment_id=part)).SerializeToString()
-
-    passed = [
-        *(asks(""), asks("run", "header"), asks("run", "chart")),
-        *(asks("sweep"), b"no message of Streamlit's", BackMsg(app_heartbeat=True).SerializeToString()),
-        *(asks("sweep", "values"), asks("run"), asks("run", "header")),
-    ]
-    stopped = {4: asks("run", "header"), 7: asks("run", "chart")}  # by what they come before
-    with client.websocket_connect("/_stcore/stream", ["streamlit"], headers={"Host": "127.0.0.1:8501"}) as browser:
-        for place, message in enumerate(passed):
-            if place in stopped:
-                browser.send_bytes(stopped[place])
-            browser.send_bytes(message)
-            assert browser.receive_bytes() == message
-
-
 def test_every_answer_forbids_frames_guesses_of_its_kind_and_scripts_of_others(client: TestClient) -> None:
     for headers in ({}, {"Origin": "http://evil.example"}, {"Host": "evil.example"}):
         answer = client.get("/", headers=headers)
@@ -140,20 +118,6 @@ from dashboard.server import application
 app = application([]).app._build_starlette_app()
 print(*(getattr(route, "path", "/") for route in app.routes), sep="\\n")
 """
-
-
-def test_a_request_that_comes_during_a_callback_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    streamlits_own = ScriptRequests.on_scriptrunner_yield
-    monkeypatch.setattr(ScriptRequests, "on_scriptrunner_yield", streamlits_own)  # as it is again after the test
-    finish_callbacks()
-    requests = ScriptRequests()
-    ThreadState.initialize()
-    with ThreadState.scoped(run_location=RunLocation.CALLBACK):
-        assert requests.request_rerun(RerunData("second"))
-        assert requests.on_scriptrunner_yield() is None
-    taken = requests.on_scriptrunner_yield()
-    assert taken is not None
-    assert taken.rerun_data.query_string == "second"
 
 
 @pytest.mark.slow
