@@ -78,12 +78,6 @@ def said(text: str) -> str:
     return plain(one_line(text))
 
 
-def health_label(run: Run) -> str:
-    """The tab's name, with the number of warnings if there are some."""
-    warnings = len(health_of(run).warnings)
-    return f"{HEALTH} · {warnings}" if warnings else HEALTH
-
-
 def draw_health_line(run: Run) -> None:
     """Draw one line that names the warnings and links to the tab, if there are warnings."""
     st.fragment(_draw_line, run_every=seconds_between_checks(run))(run)

@@ -18,3 +18,13 @@ _RULES = f"""<style>
 def apply_style() -> None:
     """Put the rules on the page."""
     st.html(_RULES)
+
+
+def count_on_tab(tabs: str, place: int, count: int) -> None:
+    """Write how many there are behind the name of a tab, if there are some; `tabs` is the key of the row.
+
+    Part of the name itself, a new count would be another row of tabs to Streamlit: the browser would build all that is on the open
+    one anew, and lose a click on a table in it.
+    """
+    shown = f"content: ' · {count}'" if count else ""
+    st.html(f"<style>.st-key-{tabs} [role='tab']:nth-of-type({place + 1}) p::after {{ {shown} }}</style>")

@@ -13,20 +13,21 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.components.address import browser_knows, just_written, read, write
 
-_REPLACED = "synced-before"  # key -> the value that the browser showed before, and when the page put another there
+_REPLACED = "synced-before"  # key -> the value that the browser showed before, and from when on it is a person's choice
 _HEARD = 0.5  # seconds after which a browser that knows the new address has the new values too; no person is as quick
+_FOLLOWED = 1.0  # or a busy browser what a run's next step put there, unasked
 _GOOD = "last-good"
 BESIDE = 3  # choices that stand side by side; their words are read as markup, those of a list are not
 T = TypeVar("T")
 
 
-def sync(key: str, value: object) -> None:
-    """Put the value, which follows from the address, into the widget, before it is drawn."""
+def sync(key: str, value: object, *, follows: bool = False) -> None:
+    """Put the value, which follows from the address, into the widget, before it is drawn; or from how far a run is, if it `follows` one."""
     replaced = st.session_state.setdefault(_REPLACED, {})
-    if not just_written():
+    if not follows and not just_written():
         replaced.pop(key, None)  # a page that opens: nothing was clicked before
     elif key in st.session_state and st.session_state[key] != value and not _is_echo(key):
-        replaced[key] = st.session_state[key], monotonic()
+        replaced[key] = st.session_state[key], monotonic() + (_FOLLOWED if follows else _HEARD)
     st.session_state[key] = value
 
 
@@ -34,7 +35,8 @@ def on_choice(key: str, act: Callable[[Any], None]) -> Callable[[], None]:
     """The widget's callback, which acts on the value that a person chose.
 
     The browser sends the values of all its widgets with every request. If a second click comes before the answer to the first, it
-    sends values that the page has replaced meanwhile, and Streamlit takes them for changes: they would undo the first click.
+    sends values that the page has replaced meanwhile, and Streamlit takes them for changes: they would undo the first click. So would
+    a click on anything else, sent before the browser had the next step of a run that the page follows: the page would follow no more.
     """
 
     def callback() -> None:
@@ -47,8 +49,8 @@ def on_choice(key: str, act: Callable[[Any], None]) -> Callable[[], None]:
 def _is_echo(key: str) -> bool:
     if key not in (replaced := st.session_state.get(_REPLACED, {})):
         return False
-    before, when = replaced[key]
-    return before == st.session_state[key] and (monotonic() - when < _HEARD or not browser_knows())
+    before, until = replaced[key]
+    return before == st.session_state[key] and (monotonic() < until or not browser_knows())
 
 
 def typed(label: str, name: str, default: str, *, help: str | None = None, placeholder: str | None = None) -> str:

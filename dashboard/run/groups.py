@@ -90,7 +90,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
     step = known[-1] if wanted is None else min(known, key=lambda each: abs(each - wanted))
     place = known.index(step)
     key = f"step-{run.id}"
-    sync(key, step)
+    sync(key, step, follows=wanted is None)
     back, slide, forth, follow = st.columns([1, 12, 1, 3], vertical_alignment="bottom")
     for column, name, icon, sign, there in (
         (back, "step-back", "chevron_left", "[", max(place - 1, 0)),

@@ -8,9 +8,9 @@ from backend.contract.config import RECORDED
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.address import GROUPS, OVERVIEW, PROMPTS, SEARCH, number_in_address, open_tab, tab_in_address
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
-from dashboard.components.style import apply_style
+from dashboard.components.style import apply_style, count_on_tab
 from dashboard.components.synced import on_choice, sync
-from dashboard.health import HEALTH, draw_health, health_label
+from dashboard.health import HEALTH, draw_health, health_of
 from dashboard.people.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
 from dashboard.replay.tab import EXPLANATION, draw_explanation
@@ -79,9 +79,10 @@ def main() -> None:
     live = bool(st.session_state.get("live", True))
     tick = tick_of_whole_page() if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
-    labels = [health_label(run) if each == HEALTH else each for each in names]
-    sync("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
-    tabs = st.tabs(labels, key="tab", on_change=on_choice("tab", lambda label: open_tab(names[labels.index(label)])))
+    if HEALTH in names:
+        count_on_tab("tab", names.index(HEALTH), len(health_of(run).warnings))
+    sync("tab", name)  # the address leads, also when the browser goes back
+    tabs = st.tabs(names, key="tab", on_change=on_choice("tab", open_tab))
     with tabs[names.index(name)]:
         if name in MOVING:
             st.fragment(_draw_moving)(name, names, run)

@@ -67,3 +67,41 @@ def test_on_a_page_where_nothing_was_clicked_before_a_person_is_heard_at_once() 
     for on, step in ((True, "step newest"), (False, "step 5"), (True, "step newest")):
         at.toggle[0].set_value(on).run()
         assert shown(at) == (on, step)
+
+
+def following() -> None:
+    import streamlit as st
+
+    from dashboard.components.address import read, write
+    from dashboard.components.synced import on_choice, sync
+
+    newest, wanted = st.session_state.setdefault("newest", 3), read("step")
+    sync("at", int(wanted or newest), follows=not wanted)
+    st.select_slider("Step", range(newest + 1), key="at", on_change=on_choice("at", lambda step: write(step=str(step))))
+    st.button("Something else")
+
+
+@pytest.fixture
+def moved() -> AppTest:
+    """A page that follows a run, whose next step it has just drawn."""
+    at = AppTest.from_function(following).run()
+    at.session_state["newest"] = 4
+    at.run()
+    assert not at.exception
+    return at
+
+
+def test_a_click_that_was_sent_before_the_browser_had_the_next_step_does_not_keep_to_the_one_before(
+    moved: AppTest,
+) -> None:
+    moved.select_slider[0].set_value(3)
+    moved.button[0].click().run()
+    assert (moved.select_slider[0].value, dict(moved.query_params)) == (4, {})
+
+
+def test_a_step_that_a_person_chooses_is_kept_to(moved: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = synced.monotonic() + 1.1
+    monkeypatch.setattr(synced, "monotonic", lambda: later)
+    moved.select_slider[0].set_value(3).run()
+    assert moved.select_slider[0].value == 3
+    assert moved.query_params["step"] in ("3", ["3"])
