@@ -45,6 +45,18 @@ def test_the_newest_step_is_followed_until_a_person_chooses_one(
     assert "step" not in at.query_params
 
 
+def test_a_filter_that_is_chosen_as_the_run_moves_on_does_not_end_the_following(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    recorded.report(backend.client, trained, 1, 3, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    at.select_slider[0].set_value(2)  # the browser has not heard of step 3 yet, and sends what all its widgets show
+    at.segmented_control(key="show").set_value("live").run()
+    assert at.select_slider[0].value == 3
+    assert "step" not in at.query_params
+
+
 def test_the_arrows_go_step_by_step(open_page: Open, trained: int) -> None:
     at = open_page("run", id=trained, tab="groups", step=1)
     at.button(key="step-forth").click().run()
