@@ -38,6 +38,7 @@ def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_als
     rules = page.locator(".st-key-silent-rules details")
     rules.locator("summary").click()
     page.evaluate("window.never_reloaded = true")
+    page.locator(".st-key-tab").evaluate("tabs => { tabs.never_built_anew = true }")
 
     for number in range(6, 12):
         step(stack.client, claim, number, cut=0.5)
@@ -48,6 +49,7 @@ def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_als
     expect(page.get_by_text("No warnings.")).to_have_count(0)
     expect(rules).to_have_attribute("open", "")
     assert page.evaluate("window.never_reloaded")
+    assert page.locator(".st-key-tab").evaluate("tabs => tabs.never_built_anew")
 
     recorded.finish(stack.client, run_id, claim)
     expect(page.locator(".st-key-run-title")).to_contain_text("finished")
