@@ -29,7 +29,7 @@ from backend.server.connections import listen, raise_file_limit, serve
 from backend.server.log import set_up_log
 from backend.server.origin import known_host, of_another_site
 from dashboard.downloads.routes import ROUTES
-from dashboard.requests import let_people_go_first, of_the_place_asked_last
+from dashboard.requests import finish_callbacks, let_people_go_first, worth_an_answer
 from dashboard.session import PageName
 from dashboard.settings import Settings
 
@@ -100,7 +100,7 @@ class Door:
         refusal = self._refusal(scope)
         if refusal is None:
             with suppress(WebSocketDisconnected):  # a tab was closed while its page was on the way
-                await self.app(scope, of_the_place_asked_last(receive), guarded)
+                await self.app(scope, worth_an_answer(receive), guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before it was accepted: the server answers 403
         else:
@@ -136,6 +136,7 @@ async def _page(_: Request) -> HTMLResponse:
 
 def application(names: Collection[str]) -> ASGIApp:
     """The whole dashboard, served under these names and those of this machine."""
+    finish_callbacks()
     let_people_go_first()
     pages = [Route(f"/{name}", _page) for name in get_args(PageName)]
     return Door(App(Path(__file__).with_name("app.py"), routes=[*ROUTES, *pages]), names=names)

@@ -5,6 +5,7 @@ page opens with does not stand in it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -13,21 +14,34 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.components.address import browser_knows, just_written, read, write
 
-_REPLACED = "synced-before"  # key -> the value that the browser showed before, and from when on it is a person's choice
+_REPLACED = "synced-before"  # key -> what the browser showed before
 _HEARD = 0.5  # seconds after which a browser that knows the new address has the new values too; no person is as quick
-_FOLLOWED = 1.0  # or a busy browser what a run's next step put there, unasked
 _GOOD = "last-good"
 BESIDE = 3  # choices that stand side by side; their words are read as markup, those of a list are not
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Replaced:
+    """A value in whose place the page has put another one."""
+
+    value: object
+    until: float
+    followed: bool  # because a run went on, and not because of the address
+
+    def holds(self) -> bool:
+        """Whether the browser may still send it without anybody having chosen it."""
+        return monotonic() < self.until or not (self.followed or browser_knows())
+
+
 def sync(key: str, value: object, *, follows: bool = False) -> None:
-    """Put the value, which follows from the address, into the widget, before it is drawn; or from how far a run is, if it `follows` one."""
-    replaced = st.session_state.setdefault(_REPLACED, {})
+    """Put the value into the widget before it is drawn: what follows from the address, or, if it `follows` a run, how far that is."""
+    replaced: dict[str, list[_Replaced]] = st.session_state.setdefault(_REPLACED, {})
     if not follows and not just_written():
         replaced.pop(key, None)  # a page that opens: nothing was clicked before
     elif key in st.session_state and st.session_state[key] != value and not _is_echo(key):
-        replaced[key] = st.session_state[key], monotonic() + (_FOLLOWED if follows else _HEARD)
+        before = [one for one in replaced.get(key, []) if follows and one.holds()]
+        replaced[key] = [*before, _Replaced(st.session_state[key], monotonic() + _HEARD, follows)]
     st.session_state[key] = value
 
 
@@ -47,10 +61,8 @@ def on_choice(key: str, act: Callable[[Any], None]) -> Callable[[], None]:
 
 
 def _is_echo(key: str) -> bool:
-    if key not in (replaced := st.session_state.get(_REPLACED, {})):
-        return False
-    before, until = replaced[key]
-    return before == st.session_state[key] and (monotonic() < until or not browser_knows())
+    replaced: dict[str, list[_Replaced]] = st.session_state.get(_REPLACED, {})
+    return any(one.value == st.session_state[key] and one.holds() for one in replaced.get(key, []))
 
 
 def typed(label: str, name: str, default: str, *, help: str | None = None, placeholder: str | None = None) -> str:

@@ -1,7 +1,6 @@
 """What a browser asks of a page: in which order, and what counts no more."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from starlette.types import Message
@@ -11,25 +10,43 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 
-from dashboard.requests import let_people_go_first, of_the_place_asked_last
+from dashboard import requests as asked_of_pages
+from dashboard.requests import finish_callbacks, let_people_go_first, worth_an_answer
 
 
-def asks(page: str, part: str = "", id: int | None = None) -> bytes:
-    query = "" if id is None else f"tab=groups&id={id}"
-    state = ClientState(page_script_hash=page, fragment_id=part, query_string=query)
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(asked_of_pages, "monotonic", clock)
+    return clock
+
+
+def asks(page: str, part: str = "", *, tick: bool = False) -> bytes:
+    state = ClientState(page_script_hash=page, fragment_id=part, is_auto_rerun=tick)
     return BackMsg(rerun_script=state).SerializeToString()
 
 
-def passed_on(*sent: bytes) -> list[bytes]:
-    """What of it reaches Streamlit."""
+def passed_on(*sent: bytes | float, clock: Clock) -> list[bytes]:
+    """What of it reaches Streamlit; a number is how many seconds go by."""
+    messages = iter(sent)
+
+    async def receive() -> Message:
+        for one in messages:
+            if isinstance(one, bytes):
+                return {"type": "websocket.receive", "bytes": one}
+            clock.now += one
+        return {"type": "websocket.disconnect"}
 
     async def read() -> list[bytes]:
-        messages: Iterator[Message] = iter([{"type": "websocket.receive", "bytes": one} for one in sent])
-
-        async def receive() -> Message:
-            return next(messages, {"type": "websocket.disconnect"})
-
-        next_message, read = of_the_place_asked_last(receive), []
+        next_message, read = worth_an_answer(receive), []
         while (message := await next_message())["type"] == "websocket.receive":
             read.append(message["bytes"])
         return read
@@ -37,31 +54,26 @@ def passed_on(*sent: bytes) -> list[bytes]:
     return asyncio.run(read())
 
 
-def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere() -> None:
+def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere(clock: Clock) -> None:
     first = [asks(""), asks("run", "header"), asks("run", "chart")]
     second = [asks("sweep"), b"no message of Streamlit's", BackMsg(app_heartbeat=True).SerializeToString()]
     third = [asks("sweep", "values"), asks("run"), asks("run", "header")]
     late, later = asks("run", "header"), asks("sweep", "values")
-    assert passed_on(*first, *second, late, *third, later) == first + second + third
+    assert passed_on(*first, *second, late, *third, later, clock=clock) == first + second + third
 
 
-def test_nor_what_a_part_of_another_runs_page_asks_after_a_link_led_from_that_run() -> None:
-    before, link, tick = asks("run", "header", 1), asks("run", "", 2), asks("run", "header", 1)
-    after = [asks("run", "header", 2), asks("run", "header", 2)]
-    assert passed_on(before, link, tick, *after) == [before, link, *after]
-    back = asks("run", "", 1)
-    assert passed_on(before, link, back, after[0], tick) == [before, link, back, tick]
-
-
-def test_a_page_that_says_itself_which_group_it_shows_now_goes_on_asking() -> None:
-    shown = [asks("group", "keys", 1), asks("group", "", 2), asks("group", "keys", 2), asks("group", "keys", 1)]
-    assert passed_on(*shown, asks("group", "keys", 3)) == [*shown, asks("group", "keys", 3)]
+def test_nor_does_a_tick_just_after_a_person_did_something(clock: Clock) -> None:
+    click, tick, other = asks("run", "groups"), asks("run", "header", tick=True), asks("run", "pulse", tick=True)
+    alive = BackMsg(app_heartbeat=True).SerializeToString()
+    assert passed_on(tick, click, tick, 1.9, other, 0.2, tick, other, clock=clock) == [tick, click, tick, other]
+    assert passed_on(click, 1.5, alive, 0.6, tick, click, clock=clock) == [click, alive, tick, click]
 
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> ScriptRequests:
     for name in ("on_scriptrunner_yield", "request_rerun"):
         monkeypatch.setattr(ScriptRequests, name, getattr(ScriptRequests, name))  # Streamlit's own again after the test
+    finish_callbacks()
     let_people_go_first()
     return ScriptRequests()
 
@@ -90,11 +102,6 @@ def test_a_tick_that_the_browser_sent_with_what_the_page_put_into_a_widget_does_
     assert taken.fragment_id_queue == ["groups", "header"]
 
 
-def test_a_tick_brings_no_news_of_widgets(requests: ScriptRequests) -> None:
-    requests.request_rerun(RerunData("id=1", switched(on=True), fragment_id="header", is_auto_rerun=True))
-    assert requests.on_scriptrunner_ready().rerun_data.widget_states is None
-
-
 @pytest.mark.parametrize("own", [{"is_auto_rerun": True, "fragment_id": "header"}, {}], ids=["tick", "st.rerun"])
 def test_a_link_leads_on_though_the_page_that_it_leaves_is_about_to_be_drawn_again(
     requests: ScriptRequests, own: dict[str, object]
@@ -105,3 +112,21 @@ def test_a_link_leads_on_though_the_page_that_it_leaves_is_about_to_be_drawn_aga
     assert (taken.query_string, taken.page_script_hash) == ("id=2", "run")
     assert taken.widget_states == switched(on=True)
     assert taken.is_history_navigation
+
+
+def test_what_the_server_has_just_written_into_the_address_is_not_undone_by_a_tick_that_waits(
+    requests: ScriptRequests,
+) -> None:
+    requests.request_rerun(RerunData("id=1", switched(on=True), "group", fragment_id="pulse", is_auto_rerun=True))
+    requests.request_rerun(RerunData("id=2", None, "group"))
+    assert requests.on_scriptrunner_ready().rerun_data.query_string == "id=2"
+
+
+def test_a_click_is_a_persons_also_when_ticks_come_before_it_and_after(requests: ScriptRequests) -> None:
+    tick = RerunData("id=1", switched(on=True), "run", fragment_id="pulse", is_auto_rerun=True)
+    requests.request_rerun(tick)
+    requests.request_rerun(RerunData("id=1", switched(on=False), "run", fragment_id="groups"))
+    for _ in range(2):
+        requests.request_rerun(tick)
+    taken = requests.on_scriptrunner_ready().rerun_data
+    assert (taken.widget_states, taken.fragment_id_queue) == (switched(on=False), ["pulse", "groups"])
