@@ -58,11 +58,15 @@ def fill(page: Page, label: str, value: str, within: str = "body") -> None:
     expect(field(page, label, within)).to_have_value(value)
 
 
-def open_section(page: Page, name: str) -> None:
-    """Unfold a section of the form, to its whole height: scrolled to before, what is in it moves away under the mouse."""
-    section = page.locator(f".st-key-section-{name}")
+def unfold(section: Locator) -> None:
+    """Unfold a section, to its whole height: while it unfolds, and scrolled to before, what is in it moves away under the mouse."""
     section.locator("summary").click()
     expect(section.locator("details")).to_have_css("overflow", "visible")
+
+
+def open_section(page: Page, name: str) -> None:
+    """Unfold a section of the form."""
+    unfold(page.locator(f".st-key-section-{name}"))
 
 
 def id_in(page: Page, path: str) -> int:

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import field, lines, points
+from on_page import field, lines, points, unfold
 from playwright.sync_api import Page, expect
 from processes import tiny_run, wait_until
 from stack import Stack
@@ -36,7 +36,7 @@ def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
     ended = stack.site.wait_for_end(fork.id)
     assert (ended.status, ended.forked_at, ended.config["optimizer"]["learning_rate"]) == ("finished", AT, 0.002)  # type: ignore[index,call-overload]
 
-    page.get_by_text(f"Fork of run {parent.id} at step {AT}").first.click()
+    unfold(page.get_by_test_id("stExpander").filter(has_text=f"Fork of run {parent.id} at step {AT}"))
     page.get_by_role("link", name="Compare these").click()
     page.wait_for_url(re.compile("/compare"))
     expect(page.get_by_text(f"are the same up to step {AT}, which is drawn once")).to_be_visible()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from on_page import cards
+from on_page import cards, unfold
 from playwright.sync_api import Page, expect
 from stack import IMAGE, MARKDOWN, SCRIPT, Stack
 
@@ -24,6 +24,6 @@ def test_a_failed_runs_page_says_why_and_what_to_do(open_page: Callable[[str], P
     failure = page.locator(".st-key-failure")
     expect(failure).to_contain_text("30 of 128 completions (23 %) could not be scored by 'exact'.")
     expect(failure).to_contain_text("Open the unscored groups to see each error")
-    failure.locator("summary").click()
+    unfold(failure)
     expect(failure.get_by_text("Traceback: the verifier gave up")).to_be_visible()
     expect(page.get_by_role("button", name="Retry").first).to_be_visible()

@@ -19,6 +19,7 @@ ANOTHER = re.compile(r"/run\?id=\d+")
 def asked(page: Page, stack: Stack, button: str) -> int:
     """Press a button that queues a replay, and wait until that has ended and its page shows it; the replay."""
     before = page.url
+    drawn(page)  # otherwise the button may move away under the mouse
     page.get_by_role("button", name=button, exact=True).click()
     page.wait_for_url(lambda url: url != before and ANOTHER.search(url) is not None)
     newest = max(one.id for one in stack.client.runs(kind="replay").items)
