@@ -1,6 +1,6 @@
 """What a browser asks of a page, and what goes first: a person before a tick, and the page that they see now before the one that they left.
 
-Streamlit has no setting for any of it (decisions 0023 and 0051).
+Why each is needed: decisions 0023 and 0051.
 """
 
 from dataclasses import replace
@@ -27,10 +27,10 @@ def worth_an_answer(receive: Receive) -> Receive:
     answer in the name of that page, and the browser would empty the new one for good. And the ticks just after a person did
     something: the page is drawn for that anyway, and a tick would bring the values that its widgets had before the answer.
     """
-    page, done = "", -QUIET
+    page, acted = "", -QUIET
 
     async def next_message() -> Message:
-        nonlocal page, done
+        nonlocal page, acted
         while True:
             message = await receive()
             try:
@@ -39,12 +39,12 @@ def worth_an_answer(receive: Receive) -> Receive:
                 return message
             asked = whole.rerun_script
             left = page and asked.fragment_id and asked.page_script_hash != page
-            if left or (asked.is_auto_rerun and monotonic() - done < QUIET):
+            if left or (asked.is_auto_rerun and monotonic() - acted < QUIET):
                 continue
             if not asked.fragment_id:
                 page = asked.page_script_hash or page
             if whole.HasField("rerun_script") and not asked.is_auto_rerun:
-                done = monotonic()
+                acted = monotonic()
             return message
 
     return next_message
@@ -62,7 +62,7 @@ def finish_callbacks() -> None:
         waits = ThreadState.get().run_location is RunLocation.CALLBACK and self._state is not ScriptRequestType.STOP
         return None if waits else look(self)
 
-    ScriptRequests.on_scriptrunner_yield = look_between_callbacks  # type: ignore[method-assign]  # it has no setting for that
+    ScriptRequests.on_scriptrunner_yield = look_between_callbacks  # type: ignore[method-assign]  # Streamlit has no setting for it
 
 
 def let_people_go_first() -> None:
@@ -88,4 +88,4 @@ def let_people_go_first() -> None:
             )
         return ask(self, new_data)
 
-    ScriptRequests.request_rerun = ask_behind_people  # type: ignore[method-assign]  # nor for that
+    ScriptRequests.request_rerun = ask_behind_people  # type: ignore[method-assign]  # Streamlit has no setting for it
