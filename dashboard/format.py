@@ -87,9 +87,11 @@ def percent(share: float | None) -> str:
         return number(share)
     if 0 < share < 0.01:
         return "< 1 %"
+    if -0.01 < share < 0:
+        return "> −1 %"
     if 0.99 < share < 1:
         return "> 99 %"
-    return f"{share * 100:.0f} %"
+    return f"{'−' if share < 0 else ''}{abs(share) * 100:.0f} %"
 
 
 def size(value: float | None) -> str:

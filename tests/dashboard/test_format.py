@@ -99,6 +99,7 @@ def test_a_time_without_a_zone_is_utc() -> None:
 
 def test_a_little_is_neither_nothing_nor_everything() -> None:
     assert [percent(share) for share in (0.0, 0.004, 0.134, 0.996, 1.0)] == ["0 %", "< 1 %", "13 %", "> 99 %", "100 %"]
+    assert [percent(share) for share in (-0.0, -0.003, -0.26)] == ["0 %", "> −1 %", "−26 %"]
 
 
 def test_bytes_have_the_unit_that_fits() -> None:
