@@ -42,23 +42,6 @@ def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> Non
     assert replay.id not in {one.id for one in site.client.runs(kind="training").items}
 
 
-def test_a_step_far_after_its_checkpoint_says_meanwhile_how_far_it_is(site: Site) -> None:
-    site.backend()
-    site.worker()
-    run = site.client.create_run(tiny_run(32, every=16))
-    assert site.wait_for_end(run.id).status == "finished"
-    replay = site.client.replay(run.id, 31)
-    seen, phases = set(), set()
-    while (now := site.client.run(replay.id)).status in ("queued", "running"):
-        seen.add(now.progress.step)
-        phases.add(now.progress.phase)
-        assert now.progress.total_steps == 32
-    assert (now.status, now.error) == ("finished", None)
-    assert site.client.replayed(replay.id).from_step == 16
-    assert len(seen & set(range(16, 32))) > 3, seen
-    assert phases & {"rollout", "update", "gradients"}, phases
-
-
 def refusal(site: Site, run_id: int, step: int) -> str:
     """Why the backend would not replay a step; the request itself is refused with the same words."""
     said = site.client.replay_outlook(run_id, step).refusal

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from witness import Witness, configured, train
 from backend.contract.advantage import GroupCenter
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
-from backend.contract.replay import Replayed
+from backend.contract.model import Model
+from backend.contract.protocol import Report
+from backend.contract.records import Progress
+from backend.contract.replay import ReplayConfig, Replayed
 from backend.contract.surrogate import Clip
 from worker import group_step
 from worker.credit import Credit, assign_credit
@@ -21,9 +25,12 @@ from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.replay.gradients import Agreement
 from worker.replay.records import NotTheSame, StepRecord
 from worker.replay.replay import Replay, Replayable
+from worker.replay.run import run_replay
 from worker.replay.step_update import norm_of
+from worker.reporter import Channels, Place
 from worker.rewards.scoring import Scores
 from worker.rollout.sampler import NativeEngine
+from worker.store import Store
 from worker.tasks.loading import load_items
 from worker.token_record import TokenRecord
 
@@ -35,8 +42,8 @@ def trained(config: GrpoConfig, folder: Path) -> Witness:
     return witness
 
 
-def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replay:
-    """A replay of that run from one of its checkpoints, or from its beginning."""
+def replayable(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replayable:
+    """That run, from one of its checkpoints, or from its beginning."""
     saved = {one.step: folder / one.path for one in witness.checkpoints}
     start = None if checkpoint is None else saved[checkpoint]
     policy = load_policy(
@@ -49,17 +56,20 @@ def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: in
     )
     items = load_items(config.task, fetch_upload=lambda _: b"")
     steps = witness.steps
-    return Replay(
-        Replayable(
-            run_id=1,
-            config=config,
-            policy=policy,
-            engine=NativeEngine(policy),
-            items=items,
-            checkpoint=start,
-            record=lambda step: StepRecord(step, steps[step].groups, steps[step].metrics),
-        )
+    return Replayable(
+        run_id=1,
+        config=config,
+        policy=policy,
+        engine=NativeEngine(policy),
+        items=items,
+        checkpoint=start,
+        record=lambda step: StepRecord(step, steps[step].groups, steps[step].metrics),
     )
+
+
+def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replay:
+    """A replay of it."""
+    return Replay(replayable(config, folder, witness, checkpoint))
 
 
 def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
@@ -290,6 +300,32 @@ def test_a_replay_whose_numbers_differ_in_the_last_bit_is_refused(tmp_path: Path
     recorded_with(witness, 0, change)
     with pytest.raises(NotTheSame, match=next(iter(change))):
         replay_of(config, tmp_path, witness, None).explain(0)
+
+
+def test_a_step_far_after_its_checkpoint_says_meanwhile_how_far_it_is(tmp_path: Path) -> None:
+    config = configured()
+    original = trained(config, tmp_path)
+    asked = ReplayConfig(
+        model=Model(source="run:1@3"), origin=None, run=1, step=5, checkpoint=3, device="CPU", versions={}, group=0
+    )
+    shown: list[Progress] = []
+    witness = Witness()
+    channels = Channels(witness.send, shown.append, lambda: "nothing", lambda: None, lambda: False)
+    place = Place(2, 1, Store(tmp_path), "store", None, "CPU", {})
+    assert run_replay(asked, replayable(config, tmp_path, original, 3), place, channels) == "finished"
+    again = ["rollout", "reference", "update"]
+    phases = {
+        step: [phase for phase, _ in groupby(one.phase for one in shown if one.step == step)] for step in (3, 4, 5)
+    }
+    assert phases == {3: again, 4: again, 5: [*again, "gradients"]}
+    assert {one.total_steps for one in shown} == {6}
+    for step in (3, 4, 5):
+        done = [one.done for one in shown if (one.step, one.phase) == (step, "rollout")]
+        assert done == sorted(done)
+        assert (done[0], done[-1]) == (0, 12)
+    reports = [one for _, one in witness.messages if isinstance(one, Report) and one.step is not None]
+    assert [one.step for one in reports] == [3, 4, 5]
+    assert [one.replayed is not None for one in reports] == [False, False, True]
 
 
 def cosine(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
