@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from backend.supervisor import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
 PATIENCE = 240.0
+_MOST_HELD = 200
+"""Ports; those of tests that are long over are let go."""
 
 
 _watched: list[Callable[[], str | None]] = []
@@ -63,11 +66,21 @@ def wait_until(
     raise AssertionError(f"not within {patience} s: {what}")
 
 
+_held: deque[socket.socket] = deque()
+
+
 def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port on which nobody listens, and which nobody who asks the system for any port is given.
+
+    It stays bound here without listening. Servers set SO_REUSEADDR, and can be bound and listen beside that.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: the system would give it one that is held
+    _held.append(held)
+    if len(_held) > _MOST_HELD:
+        _held.popleft().close()
+    return int(held.getsockname()[1])
 
 
 class Site:
@@ -121,6 +134,13 @@ class Site:
         self, home: Path | None = None, *, module: str = "worker.main", backend: str | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
         return self._start("worker.main", module, "--backend", backend or self.url, home=home, **environment)
+
+    def held_worker(self, steps: int, home: Path | None = None) -> subprocess.Popen[bytes]:
+        """A worker that does so many steps of a run's first attempt, and no more before `go_on` is called."""
+        return self.worker(home, module="tests.faults.worker_held", TEST_HELD_AT=str(steps))
+
+    def go_on(self, home: Path | None = None) -> None:
+        (home or self.home).joinpath("go on").touch()
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

@@ -3,15 +3,13 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from processes import death_of, wait_until, watch
+from processes import death_of, free_port, wait_until, watch
 
 BUCKET, KEY, SECRET = "checkpoints", "key-of-the-tests", "secret-of-the-tests"
 _PORTS = ("master", "volume", "filer", "s3", "admin")
@@ -24,12 +22,7 @@ class S3Server:
         self._folder = folder
         # its sockets lie in the folder for temporary files, whose path may not be longer than a socket's name
         self._scratch = tempfile.mkdtemp(prefix="s3-")
-        with ExitStack() as held:
-            free = [held.enter_context(socket.socket()) for _ in range(2 * len(_PORTS))]
-            for one in free:
-                one.bind(("127.0.0.1", 0))
-            numbers = [one.getsockname()[1] for one in free]
-        self._numbers = numbers
+        self._numbers = numbers = [free_port() for _ in range(2 * len(_PORTS))]
         self._ports = [f"-{name}.port={number}" for name, number in zip(_PORTS, numbers, strict=False)]
         self._ports += [f"-{name}.port.grpc={number}" for name, number in zip(_PORTS, numbers[5:], strict=True)]
         self.environment = {

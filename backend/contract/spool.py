@@ -206,11 +206,11 @@ class Spool:
             return records
 
     def _hurries(self) -> bool:
-        """Whether what waits is sent at once: the end of an attempt, say, stands behind it, or it fills a request."""
+        """Whether what waits is sent at once: the end of an attempt, say, is among it, or it fills a request."""
         return bool(
             self._closing
             or self._drains
-            or self._waiting[-1].by_itself
+            or any(record.by_itself for record in self._waiting)
             or len(self._waiting) >= MOST_TOGETHER
             or self._end - self._begin > min(_TOGETHER_BYTES, self._cap / 4)
             or self._begin > _WORN_BYTES

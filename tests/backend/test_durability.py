@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -10,16 +9,11 @@ from pathlib import Path
 import pytest
 import zygote
 from acting import GRPO, Actor, group
-from processes import death_of, wait_until, watch
+from processes import death_of, free_port, wait_until, watch
 
 from backend.contract.client import Client, Unreachable
 
 TOKEN = "test-token"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def serve(home: Path, port: int) -> subprocess.Popen[bytes]:

@@ -71,18 +71,18 @@ def test_a_fork_between_two_checkpoints_with_another_beta(site: Site) -> None:
 
 def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Site) -> None:
     site.backend()
-    worker = site.worker()
-    parent = site.client.create_run(tiny_run(32, every=31))
+    worker = site.worker(module="tests.faults.worker_held", TEST_HELD_REPEATING="5")
+    parent = site.client.create_run(tiny_run(STEPS, every=11))
     site.wait_for_end(parent.id, PATIENCE)
-    fork = site.client.fork_run(parent.id, 30)  # long enough for several heartbeats, which bring the phase
+    fork = site.client.fork_run(parent.id, 10)
     wait_until(lambda: site.client.run(fork.id).progress.phase == "repeat", "the trunk is done again")
     worker.kill()
     worker.wait()
-    assert site.client.run(fork.id).progress.step == 30
+    assert site.client.run(fork.id).progress.step == 10
     site.worker()
     ended = site.wait_for_end(fork.id, PATIENCE)
     assert (ended.status, ended.error, ended.attempt) == ("finished", None, 2)
-    assert history(site, fork.id, 32)[2] == history(site, parent.id, 32)[2]
+    assert history(site, fork.id)[2] == history(site, parent.id)[2]
     assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*"))
 
 

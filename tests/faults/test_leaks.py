@@ -15,7 +15,7 @@ WARM = 3  # cycles after which pools and libraries have what they keep
 
 @dataclass(frozen=True)
 class Held:
-    """What a process and those that it started hold."""
+    """What a process and those that it started hold, but for the database's files: a pool keeps as many as were read at once."""
 
     files: int
     threads: int
@@ -24,7 +24,8 @@ class Held:
     @classmethod
     def by(cls, process: psutil.Process) -> "Held":
         family = [process, *process.children(recursive=True)]
-        return cls(sum(one.num_fds() for one in family), sum(one.num_threads() for one in family), len(family))
+        files = sum(one.num_fds() - sum(".db" in file.path for file in one.open_files()) for one in family)
+        return cls(files, sum(one.num_threads() for one in family), len(family))
 
     def fits(self, before: "Held") -> bool:
         return (

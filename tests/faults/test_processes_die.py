@@ -26,7 +26,7 @@ def intact(home: Path) -> bool:
 
 def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_undisturbed_one(site: Site) -> None:
     site.backend()
-    first = site.worker()
+    first = site.held_worker(5)
     run = site.client.create_run(tiny_run(14, every=3))
     site.wait_for_step(run.id, 5)
     first.kill()
@@ -47,7 +47,7 @@ def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(
         "budget": {"steps": 20, "pairs_per_step": 4, "eval_every": 10, "checkpoint_every": 3},
     }
     site.backend()
-    first = site.worker()
+    first = site.held_worker(5)
     run = site.client.create_run(config)
     site.wait_for_step(run.id, 5)
     first.kill()
@@ -105,7 +105,7 @@ def test_the_backend_survives_being_killed_again_and_again_under_load(site: Site
 
 def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site: Site) -> None:
     site.backend()
-    stalled = site.worker()
+    stalled = site.held_worker(4)
     run = site.client.create_run(tiny_run(25, every=3))
     site.wait_for_step(run.id, 4)
     stalled.send_signal(signal.SIGSTOP)
@@ -114,10 +114,13 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
     ended = site.wait_for_end(run.id)
     assert ended.status == "finished"
     before = (rewards(site, run.id), site.client.run(run.id), len(site.client.checkpoints(run.id)))
+    site.go_on()
     stalled.send_signal(signal.SIGCONT)
     another = site.client.create_run(tiny_run(2))
     assert site.wait_for_end(another.id).status == "finished"
-    wait_until(lambda: "left run" in (site.home / "worker.main.log").read_text(), "the stalled worker notices")
+    wait_until(
+        lambda: "left run" in (site.home / "tests.faults.worker_held.log").read_text(), "the stalled worker notices"
+    )
     assert (rewards(site, run.id), site.client.run(run.id), len(site.client.checkpoints(run.id))) == before
     assert successor.poll() is None
 
@@ -174,6 +177,7 @@ def test_two_workers_share_a_queue_and_never_a_run(site: Site) -> None:
     # another machine has a home of its own: only address and token are shared
     elsewhere = site.home.parent / "elsewhere"
     workers: list[subprocess.Popen[bytes]] = [site.worker(), site.worker(home=elsewhere)]
+    wait_until(lambda: len(site.client.workers()) == 2, "both are there")
     runs = [site.client.create_run(tiny_run(4, every=0, seed=seed)) for seed in range(6)]
     ended = [site.wait_for_end(run.id) for run in runs]
     assert [(run.status, run.attempt) for run in ended] == [("finished", 1)] * 6

@@ -22,7 +22,7 @@ def offered(site: Site, run_id: int) -> list[str]:
 )
 def test_a_kill_while_a_checkpoint_is_removed_leaves_whole_what_is_offered(site: Site, moment: str) -> None:
     site.backend()
-    killed = site.worker(module="tests.faults.worker_killed_removing", KILLED_WHEN=moment)
+    killed = site.worker(module="tests.faults.worker_killed_removing", KILLED_WHEN=moment, TEST_HELD_AT="9")
     config = tiny_run(12, every=2)
     budget = {**config["budget"], "keep": {"last": 2, "best": False}}  # type: ignore[dict-item]
     run = site.client.create_run({**config, "budget": budget})

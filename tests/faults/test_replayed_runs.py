@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> None:
     site.backend()
-    first = site.worker()
+    first = site.held_worker(4)
     run = site.client.create_run(tiny_run(8, every=3))
     site.wait_for_step(run.id, 4)
     first.kill()

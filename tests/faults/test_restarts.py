@@ -38,9 +38,9 @@ def test_a_worker_that_is_killed_before_it_could_end_in_good_order_costs_one_att
     site: Site,
 ) -> None:
     site.backend()
-    first = site.worker()
+    first = site.held_worker(5)
     run = site.client.create_run(tiny_run(12, every=3))
-    site.wait_for_step(run.id, 4)
+    site.wait_for_step(run.id, 5)
     first.send_signal(signal.SIGSTOP)  # it cannot even begin to save
     first.send_signal(signal.SIGTERM)
     first.send_signal(signal.SIGKILL)

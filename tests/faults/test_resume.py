@@ -14,17 +14,17 @@ STEPS = 12
 OWN = {"id": True, "run_id": True, "attempt": True, "completions": {"__all__": {"id"}}}
 
 
-def history(site: Site, run_id: int, steps: int = STEPS) -> tuple[object, dict[str, object], str]:
+def history(site: Site, run_id: int) -> tuple[object, dict[str, object], str]:
     """The groups with all their completions, the metrics that no clock is in, and the hash of the last checkpoint's weights."""
     groups = [
         json.loads(site.client.group(summary.id).model_dump_json(exclude=OWN))
-        for step in range(steps)
+        for step in range(STEPS)
         for summary in site.client.groups(run_id, step=step, limit=50).items
     ]
     timed = ("time/", "step_time", "tokens_per_second", "peak_memory")
     series = site.client.metrics(run_id).series
     metrics = {name: one.model_dump() for name, one in series.items() if not name.startswith(timed)}
-    [folder] = site.home.glob(f"checkpoints/run-{run_id}/step-{steps}-attempt-*")
+    [folder] = site.home.glob(f"checkpoints/run-{run_id}/step-{STEPS}-attempt-*")
     weights = hashlib.sha256()
     for file in sorted((folder / "model").glob("*.safetensors")):
         weights.update(file.read_bytes())
@@ -36,9 +36,9 @@ def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     site: Site, model: dict[str, object]
 ) -> None:
     site.backend()
-    first = site.worker()
+    first = site.held_worker(5)
     run = site.client.create_run(tiny_run(STEPS, every=3, model=model))
-    site.wait_for_step(run.id, 4)
+    site.wait_for_step(run.id, 5)
     first.kill()
     first.wait()
     site.worker()

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 MODULE = "misbehaving_rewards"
 LEASE_SECONDS = 2.0
 LONGER_THAN_THE_LEASE = 3.0
+# Seconds for what does not end by itself; whatever does has long enough on any machine.
+HANGS, ENDS = 1.0, 60.0
 # What goes wrong once in a run of eight completions -> how the error begins
 UNSCORED = {
     "hang": "reward_timeout: ",
@@ -79,9 +81,13 @@ class Misbehaving:
             return False
 
 
+def seconds_for(name: str) -> float:
+    return HANGS if UNSCORED.get(name, "").startswith("reward_timeout") else ENDS
+
+
 def one_step(name: str) -> dict[str, object]:
     """Eight completions, of which one may stay unscored."""
-    limit = LONGER_THAN_THE_LEASE if name == "hang_without_the_interpreter" else 0.5
+    limit = LONGER_THAN_THE_LEASE if name == "hang_without_the_interpreter" else seconds_for(name)
     function = {"name": "mine", "kind": "python", "function": f"{MODULE}:{name}", "weight": 2.0}
     return tiny_run(1, every=0, rewards={"functions": [function], "time_limit": limit}, telemetry={"probe_prompts": 0})
 
@@ -151,7 +157,7 @@ def two_groups(folder: Path, name: str) -> tuple[list[RewardScore], list[RewardS
         f"from {MODULE} import {name} as misbehaves\ndef reward(completions):\n    return misbehaves(completions=completions)\n"
     )
     mine = Python(name="mine", function="own.py:reward", unit="group")
-    rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=0.3)
+    rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=seconds_for(name))
     items = [Item(prompt, prompt, None, None, {"kind": "exact"}) for prompt in ("one", "two")]
     groups = [
         [Sample(str(place), 1, item) for place in places]

@@ -60,6 +60,7 @@ def test_a_stall_of_twice_the_lease_takes_nobodys_run_and_silence_after_it_does(
             idle = Actor(client, "idle")
             for _ in range(times):
                 wait_until(lambda: beats.taken, "a heartbeat is taken")
+                holder.beat()  # the lease is whole
                 with stall(site, backend):
                     ask_for_work(idle, 2 * lease)
                 ended = time.monotonic()

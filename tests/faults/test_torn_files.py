@@ -1,10 +1,9 @@
 """Files of a killed run that are not what was written: the run goes on from what is whole, and its page says what was not."""
 
-import signal
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, tiny_run
 
 pytestmark = pytest.mark.slow
 STEPS = 24
@@ -16,27 +15,15 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def killed_after(site: Site, checkpoints: int) -> tuple[int, list[Path]]:
-    """A run whose worker was killed when it had this many checkpoints; the run, and where they lie."""
+def killed(site: Site) -> tuple[int, list[Path]]:
+    """A run whose worker was killed when it had two checkpoints; the run, and where they lie."""
     site.backend()
-    worker = site.worker()
+    worker = site.held_worker(5)
     run = site.client.create_run(tiny_run(STEPS, every=2))
-    folders: list[Path] = []
-
-    def has_told_of_them() -> bool:
-        """A checkpoint that waits in the spool is registered by the next worker, and is none of those that a test damages."""
-        worker.send_signal(signal.SIGSTOP)
-        folders[:] = [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
-        whole = {manifest.parent for manifest in site.home.glob(f"checkpoints/run-{run.id}/step-*/manifest.json")}
-        if len(folders) >= checkpoints and whole == set(folders):
-            return True
-        worker.send_signal(signal.SIGCONT)
-        return False
-
-    wait_until(has_told_of_them, f"{checkpoints} checkpoints are saved", longest_pause=0.05)
+    site.wait_for_step(run.id, 5)
     worker.kill()
     worker.wait()
-    return run.id, folders
+    return run.id, [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
 
 
 LOST = "attempt 1 ended: its worker was not heard any more"
@@ -54,7 +41,7 @@ def finishes_whole(site: Site, run_id: int) -> None:
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
-    run_id, folders = killed_after(site, 2)
+    run_id, folders = killed(site)
     flip_a_bit(folders[-1] / "model" / "model.safetensors")
     finishes_whole(site, run_id)
     newest, before = (int(folder.name.split("-")[1]) for folder in (folders[-1], folders[-2]))
@@ -65,7 +52,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_be
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_says_so_and_begins_again(site: Site) -> None:
-    run_id, folders = killed_after(site, 2)
+    run_id, folders = killed(site)
     for folder in folders:
         (folder / "manifest.json").write_text("{}")
     finishes_whole(site, run_id)

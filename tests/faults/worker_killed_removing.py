@@ -1,4 +1,7 @@
-"""A worker that is killed at one moment of a checkpoint's removal, the second time that it comes to one; KILLED_WHEN says which."""
+"""A worker that is killed at one moment of a checkpoint's removal, the second time that it comes to one; KILLED_WHEN says which.
+
+It does the steps that `worker_held` lets it do: the answer upon which it removes may come late.
+"""
 
 import os
 import shutil
@@ -6,7 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.faults import worker_held
 from worker import checkpoint, store
+from worker.attempt import Attempt
 from worker.main import main
 
 MOMENTS = ("forgotten", "renamed", "half removed", "removed")
@@ -41,5 +46,5 @@ def _cut_short(path: Path, ignore_errors: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    store.remove_checkpoints = remove_checkpoints
+    store.remove_checkpoints, Attempt.steps = remove_checkpoints, worker_held.steps  # type: ignore[method-assign]
     sys.exit(main(sys.argv[1:]))

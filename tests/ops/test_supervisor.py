@@ -154,7 +154,8 @@ def test_a_supervisor_that_is_killed_outright_takes_its_programs_along(tmp_path:
 
 def test_a_log_never_grows_beyond_two_files_of_a_bounded_size(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_LOG", 100_000)
-    script = "import sys, time\nfor n in range(30):\n  print('line', n, 'x' * 9_990, flush=True); time.sleep(0.05)\ntime.sleep(60)"
+    line = "os.write(1, b'line %d %s\\n' % (n, b'x' * 9_990))"  # whole
+    script = f"import os, time\nfor n in range(30):\n  {line}; time.sleep(0.05)\ntime.sleep(60)"
     stage.start("talker", script)
     stage.until(lambda: "line 29 " in stage.written("talker.log"))
     both = [stage.written("talker.log.1"), stage.written("talker.log")]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,18 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import free_port
 from serving import Backends
 
 from backend.contract.client import Client
 from backend.up import submit_quickstart
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Up:

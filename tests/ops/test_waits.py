@@ -11,7 +11,7 @@ from serving import Backends
 from backend import app
 from backend.contract.client import Unreachable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]  # a wait has the patience of four minutes
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]  # a wait has the patience of four minutes
 
 site = pytest.fixture(site)
 

@@ -241,6 +241,7 @@ def test_a_record_that_was_stopped_while_its_program_was_silent_stays_stopped(
     one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
     wait_until(lambda: one.run_id is not None, "it is stored")
     assert one.run_id is not None
+    wait_until(lambda: not one._outbox._spool.waiting_bytes, "its start is stored")
     one._over.set()  # no heartbeat any more
     one._beats.join()
     backend.client.command(one.run_id, "stop")

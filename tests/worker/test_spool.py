@@ -218,6 +218,20 @@ def test_what_fills_a_request_does_not_wait_nor_what_keeps_a_long_file(
     sending.close()
 
 
+def test_what_has_to_come_by_itself_does_not_wait_because_a_report_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.contract.spool._PACE", 300.0)
+    wire = Wire()
+    sending = spool(tmp_path, wire)
+    wire.may_answer.clear()
+    for report in (REPORTS[0], REPORTS[1].model_copy(update={"part": True}), REPORTS[2]):
+        sending.append("report", report)
+    wire.may_answer.set()
+    wait_until(lambda: wire.received == [0, 1], "it was sent", 30)
+    sending.close()
+
+
 @pytest.mark.parametrize("large", [REPORTS[1].model_copy(update={"part": True}), REPORTS[1]])
 def test_what_is_large_or_has_to_come_by_itself_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: Report

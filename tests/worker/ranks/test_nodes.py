@@ -8,6 +8,7 @@ from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 import torch
+from processes import free_port
 from wire import claimed
 
 from backend.contract.home import CannotStart, load
@@ -40,14 +41,8 @@ def never(*_: object) -> bool:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with (
-        socket.socket() as free,
-        patch.multiple(nodes, _LOOK_SECONDS=0.02, _PULSE_SECONDS=0.1, _LOST_SECONDS=3.0, _GOODBYE_SECONDS=0.5),
-    ):
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        yield f"127.0.0.1:{port}"
+    with patch.multiple(nodes, _LOOK_SECONDS=0.02, _PULSE_SECONDS=0.1, _LOST_SECONDS=3.0, _GOODBYE_SECONDS=0.5):
+        yield f"127.0.0.1:{free_port()}"
 
 
 def test_an_upload_is_fetched_once_for_the_processes_of_a_node(tmp_path: Path) -> None:
