@@ -9,6 +9,7 @@ import chromium
 import hostile
 import pytest
 import recorded
+from on_page import drawn
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 from playwright.sync_api import Error as PlaywrightError
 from processes import Site
@@ -84,7 +85,7 @@ def left_tabs() -> list[Page]:
 @pytest.fixture
 def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callable[[str], Page]]:
     """Opens an address of the dashboard in a tab that this test has for itself, as a session of its own. A test that prepares
-    its tab, with listeners or routes, opens "about:blank": that tab is new, and nobody has it afterwards."""
+    its tab, with listeners or routes, opens "about:blank": that tab is new, and nobody has it afterwards. Others get it drawn."""
     opened: list[Page] = []
     prepared: list[Page] = []
 
@@ -94,6 +95,8 @@ def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callab
         page.bring_to_front()  # behind another tab of the window a list closes as it opens
         (prepared if address == "about:blank" else opened).append(page)
         page.goto(address)
+        if address != "about:blank":
+            drawn(page)
         return page
 
     yield open_

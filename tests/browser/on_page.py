@@ -26,13 +26,18 @@ class Card:
 
 
 def settled(page: Page) -> None:
-    """Wait until the server has nothing more to send for what was last done."""
+    """Wait until the server has nothing more to send for what it was asked; what was done a moment ago may not have reached it."""
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
 def drawn(page: Page) -> None:
-    """Wait, further, until the browser has drawn what was sent, charts and tables too: a moment without a new element."""
+    """Wait, further, until the browser has drawn what was sent: a moment without a new element, and nothing to come.
+
+    The first element of its kind waits for its code, and charts and tables for their drawing. What stands below moves then, and
+    a press on it is lost if that is between its two halves.
+    """
     settled(page)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     page.evaluate(_QUIET)
     for outer, inner in (("stVegaLiteChart", ".marks"), ("stDataFrame", "canvas")):
         expect(page.locator(f"[data-testid={outer}]:not(:has({inner}))")).to_have_count(0)

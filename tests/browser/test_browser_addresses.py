@@ -5,7 +5,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
-from on_page import field, lines, rows, settled
+from on_page import drawn, field, lines, rows
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 from stack import Stack
 
@@ -25,7 +25,7 @@ def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], 
     page = open_page(f"/run?id={run_id}")
     expect(lines(page.locator(".st-key-panel-reward")).first).to_be_attached()
     for tab, words in seen.items():
-        settled(page)
+        drawn(page)
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_text(words).first).to_be_visible()
         page.wait_for_url(re.compile(f"tab={tab.lower()}"))
@@ -42,7 +42,7 @@ def test_whatever_page_is_opened_every_request_is_answered(stack: Stack, browser
     page.on("console", lambda line: failed.append(line.text) if line.type == "error" else None)
     page.goto(stack.url + path.format(stack.first))
     expect(page.locator(".st-key-pulse")).to_contain_text("worker")
-    settled(page)
+    drawn(page)
     page.close()
     assert failed == []
 
@@ -103,7 +103,7 @@ def test_two_clicks_in_a_row_are_both_kept_although_the_second_comes_before_the_
     line = SlowLine(page)
     page.goto(f"/run?id={stack.first}&tab=groups")
     expect(page.get_by_text(re.compile("^Step 5 ·"))).to_be_visible()
-    settled(page)
+    drawn(page)
     line.hold()
     page.locator(".st-key-step-back button").first.click()
     page.wait_for_timeout(SLOW)
@@ -111,7 +111,7 @@ def test_two_clicks_in_a_row_are_both_kept_although_the_second_comes_before_the_
     page.wait_for_timeout(SLOW)
     line.release()
     expect(page.get_by_text(re.compile("^Step 4 ·"))).to_be_visible()
-    settled(page)
+    drawn(page)
     assert "show=live" in page.url
     assert "step=4" in page.url
     expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
@@ -127,12 +127,12 @@ def test_what_a_page_keeps_in_its_address_does_not_follow_to_the_next_page(
         (f"/run?id={run_id}&tab=groups&search=Calculate", "Runs", "/"),
     ):
         page = open_page(start)
-        settled(page)
+        drawn(page)
         expect(page.get_by_role("link", name=link, exact=True).first).to_be_visible()
         page.get_by_role("link", name=link, exact=True).first.click()
         page.wait_for_url(re.compile(f"[^/]/?{end}(\\?|$)"))
         expect(page.get_by_role("button", name="YAML").or_(page.get_by_placeholder("search names"))).to_be_visible()
-        settled(page)
+        drawn(page)
         assert urlsplit(page.url)[2:4] == (end, "")
 
 

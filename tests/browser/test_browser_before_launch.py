@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, click_row, field, fill, settled, start
+from on_page import cards, click_row, drawn, field, fill, start
 from playwright.sync_api import Page, expect
 from processes import tiny_run, wait_until
 from stack import HOSTILE, IMAGE, Stack
@@ -27,6 +27,9 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     fill(page, "Group size", "4")
     fill(page, "Steps", "55")
     panel = page.locator(".st-key-preflight")
+    expect(panel).to_contain_text("× 4 completions")
+    expect(panel).to_contain_text("55 steps")
+    drawn(page)  # what is unfolded before goes with the old answer
     expect(panel).to_contain_text(re.compile(r"The largest share, \d+%, goes to Python and PyTorch themselves"))
     panel.get_by_text("All parts").first.click()
     expect(panel.get_by_role("cell", name="optimizer")).to_be_visible()
@@ -96,10 +99,11 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
     page.on("dialog", lambda dialog: opened.append(dialog.message))
     page.goto(f"/new-run?part=Before+launch&sample={sample.id}")
     expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()
+    drawn(page)
     click_row(page, f"before-launch-groups-{sample.id}", 1)
     expect(page.locator(".st-key-before-launch-group")).to_contain_text("Group 2 of 2")
     page.wait_for_url(re.compile(r"group=\d+"))
-    settled(page)
+    drawn(page)
     group = open_page(page.url).locator(".st-key-before-launch-group")
     for text in (*HOSTILE[:3], IMAGE):
         expect(group.get_by_text(text).first).to_be_visible()

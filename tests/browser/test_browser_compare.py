@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import lines, points, settled
+from on_page import drawn, lines, points
 from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import Stack
@@ -28,7 +28,7 @@ def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(
     expect(lines(chart).and_(page.locator("[aria-label*='recorded one']")).first).to_be_attached()
     page.locator(".st-key-log label").click()
     page.wait_for_url("**log=true**")
-    settled(page)
+    drawn(page)
     page.locator(PAGE).evaluate("part => { part.scrollTop = 120 }")
     page.evaluate("window.never_reloaded = true")
     known = points(line)
@@ -58,7 +58,7 @@ def test_compare_in_the_bar_leads_from_a_comparison_to_an_empty_choice(
         query = f"sweep={made.id}"
     page = open_page(f"/compare?{query}&view=Settings")
     expect(page.get_by_role("tab", name="Settings")).to_be_visible()
-    settled(page)
+    drawn(page)
     page.evaluate("window.never_reloaded = true")
     page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
     expect(page.get_by_text("Choose two runs or more")).to_be_visible()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from on_page import drawn, settled
+from on_page import drawn
 from playwright.sync_api import Browser, Download, Page, expect
 from stack import Stack
 
@@ -85,7 +85,7 @@ def test_a_chart_is_a_picture_of_its_own(open_page: Callable[[str], Page], stack
     page = open_page(f"/run?id={run_id}")
     panel = page.locator(".st-key-panel-reward")
     expect(panel.locator("svg.marks")).to_be_visible()
-    settled(page)
+    drawn(page)
     panel.locator("[class*='st-key-figure-']").hover()
     pictures = {}
     for kind in ("PNG", "SVG"):
@@ -109,7 +109,7 @@ def test_pictures_cover_no_help(open_page: Callable[[str], Page], stack: Stack) 
     page.set_viewport_size({"width": 1440, "height": 900})
     panel = page.locator(".st-key-panel-dead")  # the longest title
     expect(panel.locator("svg.marks")).to_be_visible()
-    settled(page)
+    drawn(page)
     panel.locator("[class*='st-key-figure-']").hover()
     help = panel.get_by_test_id("stTooltipIcon").bounding_box()
     pictures = panel.get_by_role("group", name="Save this chart").bounding_box()

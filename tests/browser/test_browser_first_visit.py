@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import click_row, settled
+from on_page import click_row, drawn
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -30,11 +30,13 @@ def test_five_clicks_say_why_a_group_was_dead(open_page: Callable[[str], Page], 
     assert stack.client.groups(run_id, step=newest, state="zero_variance", limit=1).items
     page = open_page("/")
     page.get_by_role("link", name=stack.client.run(run_id).name, exact=True).click()
+    expect(page.get_by_test_id("stMetric").first).to_be_visible()
+    drawn(page)
     page.get_by_role("tab", name="Groups").click()
     expect(page.get_by_text(re.compile(rf"^Step {newest} · .* dead"))).to_be_visible()
     page.locator(".st-key-show").get_by_role("radio", name="dead", exact=True).click()
     page.wait_for_url(re.compile("show=dead"))
-    settled(page)
+    drawn(page)
     click_row(page, f"groups-{run_id}", 0)
     expect(page.get_by_text(re.compile(r"^Dead: all 4 scored completions got .* only the KL penalty"))).to_be_visible()
     page.get_by_role("link", name=re.compile("^This prompt: .* draws?")).click()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from on_page import drawn, field, fill, open_section, settled
+from on_page import drawn, field, fill, open_section
 from playwright.sync_api import Dialog, Page, expect
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_form_that_was_changed_is_not_loaded_again_without_asking(open_page: C
     page.on("dialog", answer)
     field(page, "Steps").click()  # a browser asks nobody who has touched nothing
     page.reload()
-    settled(page)
+    drawn(page)
     assert asked == []
     field(page, "Steps").click()
     fill(page, "Steps", "55")

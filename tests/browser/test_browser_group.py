@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, press, settled
+from on_page import cards, drawn, press
 from playwright.sync_api import Page, expect
 from stack import IMAGE, SCRIPT, Stack
 
@@ -18,7 +18,7 @@ def press_and_follow(page: Page, key: str, then: str) -> None:
     """A key anywhere on the page; the address follows."""
     press(page, key)
     page.wait_for_url(re.compile(then))
-    settled(page)
+    drawn(page)
 
 
 def opened(page: Page) -> str:
@@ -38,7 +38,7 @@ def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str],
     )
     page = open_page(f"/group?id={early[0]}&order=by+advantage&apart=true")
     shown = cards(page, 4)
-    settled(page)
+    drawn(page)
     members = stack.client.group(early[0]).completions
     ranked = sorted(members, key=lambda one: one.advantage or 0.0, reverse=True)
     for place in (0, 1):
@@ -63,7 +63,7 @@ def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Callable
     page.get_by_role("button", name="difference").or_(page.get_by_role("radio", name="difference")).first.click()
     sides = page.locator(".two-sides .model-text")
     expect(sides).to_have_count(2)
-    settled(page)
+    drawn(page)
     by_index = {one.index + 1: one.text for one in stack.client.group(live.id).completions}
     marked = {mark: int(text) for text, mark in (head.split(" · ") for head in texts(page, ".place") if "·" in head)}
     assert texts(page, ".two-sides .model-text") == [by_index[marked["best"]], by_index[marked["worst"]]]
@@ -112,6 +112,8 @@ def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(
     press(page, "]")
     expect(page.get_by_role("link", name=f"Step {newest + 1}")).to_be_visible()
     fold = page.locator("[class*='st-key-card-'] .model-text").first
+    expect(fold).to_contain_text("word0 ", use_inner_text=True)
+    drawn(page)
     expect(fold).not_to_contain_text("word200 ", use_inner_text=True)
     fold.locator("summary").click()
     expect(fold).to_contain_text("word200 ", use_inner_text=True)

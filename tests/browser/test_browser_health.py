@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import rows, settled
+from on_page import drawn, rows
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -55,18 +55,18 @@ def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_als
     expect(page.locator(".st-key-run-title")).to_contain_text("finished")
     page = open_page(f"/run?id={run_id}")
     expect(page.locator(".st-key-see-health")).to_be_visible()
-    settled(page)
+    drawn(page)
     page.locator(".st-key-see-health button").click()
     page.wait_for_url(re.compile("tab=health"))
     card = page.locator(".st-key-hint-truncation")
     card.get_by_role("button", name="Find the completions cut at the token limit").click()
     page.wait_for_url(re.compile("tab=search.*finish=cut.*steps_from=2.*steps_to=11"))
     expect(page.get_by_text("40 completions")).to_be_visible()
-    settled(page)
+    drawn(page)
     assert {row[6] for row in rows(page, "ended")} == {"cut at the token limit"}
     page.go_back()
     expect(card).to_be_visible()
-    settled(page)
+    drawn(page)
     card.get_by_role("button", name="Open the groups of step 11").click()
     expect(page.get_by_text(re.compile(r"^Step 11 ·"))).to_be_visible()
     assert "tab=groups" in page.url

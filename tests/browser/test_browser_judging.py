@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from on_page import fill, settled
+from on_page import drawn, fill
 from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import HOSTILE, Stack
@@ -40,7 +40,7 @@ def judge(page: Page, stack: Stack, group: Group) -> None:
     page.keyboard.press("1" if left.reward > right.reward else "2")
     wait_until(lambda: stack.client.people.choices(group.id), f"the choice in group {group.id}")
     expect(page.get_by_text("1 choice in this group")).to_be_visible()
-    settled(page)
+    drawn(page)
 
 
 def test_from_judging_in_the_browser_to_a_trained_reward_model(
@@ -55,6 +55,7 @@ def test_from_judging_in_the_browser_to_a_trained_reward_model(
     page.keyboard.press("n")
     page.wait_for_url(lambda url: url != judged)
     expect(page.get_by_text("0 choices in this group")).to_be_visible()
+    drawn(page)
 
     page.get_by_role("link", name="Back to the judgement").click()
     expect(page.get_by_text("The reward agrees with people on 3 of 3 pairs")).to_be_visible()
@@ -70,7 +71,7 @@ def test_from_judging_in_the_browser_to_a_trained_reward_model(
     assert upload.rows == 3
     for label, value in (("Steps", "6"), ("Pairs per step", "2")):
         fill(page, label, value)
-    settled(page)
+    drawn(page)
     worker()
     page.get_by_role("button", name="Start run").click()
     page.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
@@ -93,7 +94,7 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     note.fill("<b>odd</b> *stars*")
     note.blur()
     wait_until(lambda: _note(stack, group) == "<b>odd</b> *stars*", "the note is kept")
-    settled(page)
+    drawn(page)
     up = page.locator(f".st-key-thumb-{group.completions[1].id}").get_by_role("radio", name="Thumbs up")
     up.focus()
     page.keyboard.press("Enter")
@@ -101,10 +102,12 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
 
     page.reload()
     expect(page.get_by_role("textbox", name="Note")).to_have_value("<b>odd</b> *stars*")
+    drawn(page)
     up = page.locator(f".st-key-thumb-{group.completions[1].id}").get_by_role("radio", name="Thumbs up")
     expect(up).to_have_attribute("aria-checked", "true")
     page.get_by_role("button", name="Bookmarked").click()
     expect(page.get_by_text("Bookmark the group again to get the note back")).to_be_visible()
+    drawn(page)
     up.click()
     wait_until(lambda: stack.client.group(group.id).completions[1].thumb is None, "the thumb is taken back")
     assert stack.client.group(group.id).bookmark is None, "what is done next does not bring it back"
@@ -131,7 +134,7 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
         )
     page.get_by_role("button", name="Undecided").click()
     wait_until(lambda: {shown(page, group, side) for side in ("left", "right")} != set(first), "the next two")
-    settled(page)
+    drawn(page)
     second = shown(page, group, "left"), shown(page, group, "right")
     page.get_by_role("button", name="This one is better").first.click()
     wait_until(lambda: stack.client.people.choices(group.id), "the choice is kept")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import rows, settled
+from on_page import drawn, rows
 from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import Stack
@@ -69,10 +69,11 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
     page = open_page(f"/run?id={run_id}&tab=groups")
     page.set_viewport_size({"width": 1500, "height": 700})
     expect(page.get_by_text(re.compile(rf"^Step {reported} ·"))).to_be_visible()
+    drawn(page)
     for step in (reported - 1, reported - 2):
         page.locator(".st-key-step-back button").first.click()
         expect(page.get_by_text(re.compile(rf"^Step {step} ·"))).to_be_visible()
-    settled(page)
+        drawn(page)
     wait_until(lambda: scroll(page), "the first row is out of sight")
     place, read = scrolled(page), rows(page, "best ends with")[:IN_SIGHT]
     assert place == [150, 400]
@@ -93,7 +94,7 @@ def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Calla
     page.set_viewport_size({"width": 1500, "height": 400})
     page.goto(f"/run?id={stack.first}")
     expect(page.get_by_text(re.compile("^Below: "))).to_be_attached()
-    settled(page)
+    drawn(page)
     page.evaluate(ONE_MESSAGE)
     page.get_by_text(re.compile("^Below: ")).evaluate("""async (below) => {
       below.scrollIntoView()
@@ -107,16 +108,16 @@ def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Calla
 
 def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable[[str], Page], stack: Stack) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
-    settled(page)
+    drawn(page)
     page.evaluate(TICK_FIRST)
     page.get_by_role("tab", name="Groups").click()
     expect(page.get_by_text(re.compile(r"^Step \d+ · "))).to_be_visible()
     page.wait_for_url(re.compile("tab=groups"))
-    settled(page)
+    drawn(page)
     page.evaluate(TICK_FIRST)
     page.locator(".st-key-follow label").click()
     page.wait_for_url(re.compile(r"step=\d+"))
-    settled(page)
+    drawn(page)
     expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
 
 
@@ -124,11 +125,11 @@ def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(
     open_page: Callable[[str], Page], stack: Stack
 ) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
-    settled(page)
+    drawn(page)
     page.evaluate(TICK_BEHIND)
     page.get_by_role("link", name="Sweep", exact=True).click()
     expect(page.get_by_role("combobox", name="Fields to sweep")).to_be_visible()
-    settled(page)
+    drawn(page)
     page.go_back()
     expect(page.get_by_role("tab", name="Groups")).to_be_visible()
 
@@ -139,7 +140,7 @@ def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Calla
     page.goto(f"/run?id={run_id}")
     charts = page.locator(".st-key-charts [data-testid=stVegaLiteChart]")
     expect(charts.locator("svg.marks")).to_have_count(6)
-    settled(page)
+    drawn(page)
     expect(page.locator(".st-key-panel-loss")).to_have_count(0)
     loss = page.locator(".st-key-panel-loss svg.marks")
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import field, fill, settled
+from on_page import drawn, field, fill
 from playwright.sync_api import Locator, Page, expect
 from processes import wait_until
 from stack import Stack
@@ -60,6 +60,7 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     shown = _bars(rates)
     assert shown["never"] >= EACH - 3
     never = rates.locator("svg.marks .mark-rect path[aria-label*='success rate in percent: never']").first
+    drawn(page)
     never.click()
     expect(page.get_by_text(f"Never right: {shown['never']} prompts")).to_be_visible()
     group = page.locator(".st-key-before-launch-group")
@@ -77,7 +78,7 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     assert made.id != upload.id
     assert made.rows == kept + min(kept, 3)
     page.get_by_role("radio", name="Form").or_(page.get_by_role("button", name="Form", exact=True)).first.click()
-    settled(page)
+    drawn(page)
     assert made.name == "20 to 80 % of sums.jsonl"
     expect(field(page, "Uploaded before")).to_have_value(re.compile(re.escape(made.name)))
     expect(field(page, "Prompt column")).to_have_value("prompt")

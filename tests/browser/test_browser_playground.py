@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from on_page import field, settled
+from on_page import drawn, field
 from playwright.sync_api import Locator, Page, expect
 from stack import Stack
 
@@ -54,7 +54,7 @@ def test_numbers_follow_at_once_and_their_address_brings_them_back(open_page: Ca
     field(page, "New probability").fill("0.7")
     field(page, "New probability").press("Enter")
     expect(page.get_by_text("ratio = 0.7 / 0.5 = 1.4 → clipped to 1.2")).to_be_visible()
-    settled(page)
+    drawn(page)
     again = open_page(page.url)
     expect(field(again, "Rewards")).to_have_value("1, 1, 1, 1, 0, 0, 0, 1")
     expect(field(again, "New probability")).to_have_value("0.7")
@@ -87,7 +87,7 @@ def test_a_logged_group_opens_from_its_page_and_from_the_chooser(
     page.get_by_role("button", name="Textbook example").click()
     expect(page.get_by_text("Calculate 2 + 2 x 6", exact=True)).to_be_visible()
     expect(bars(page)).to_have_count(8)
-    settled(page)
+    drawn(page)
     page.get_by_role("button", name="Load a real group").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("Group, widest spread first")).to_be_visible()

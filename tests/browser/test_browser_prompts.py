@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import click_row, field, rows, settled
+from on_page import click_row, drawn, field, rows
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -18,7 +18,7 @@ def search(page: Page, words: str) -> None:
     """Type, and wait for what is found: it is searched as soon as somebody pauses."""
     field(page, "Search in completions").fill(words)
     page.wait_for_url(re.compile(f"find={words}"))
-    settled(page)
+    drawn(page)
 
 
 def test_a_word_leads_to_its_group_and_back_to_the_search(

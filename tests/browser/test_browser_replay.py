@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import drawn, field, rows, settled
+from on_page import drawn, field, rows
 from playwright.sync_api import Page, expect
 from processes import tiny_run
 from stack import Stack
@@ -73,4 +73,4 @@ def test_from_the_groups_to_what_made_the_update_and_what_another_clip_would_hav
     page.get_by_role("button", name="Explain this step").click()
     for replay in (first, second, third):
         expect(page.get_by_role("link", name=f"Explanation #{replay}: finished")).to_be_visible()
-    settled(page)
+    drawn(page)

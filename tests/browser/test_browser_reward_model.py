@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import field, fill, open_section, settled, start
+from on_page import drawn, field, fill, open_section, start
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -21,7 +21,7 @@ def finished(page: Page, stack: Stack, run_id: int) -> None:
     stack.site.wait_for_end(run_id)
     page.goto(address)
     expect(page.locator(".st-key-run-title")).to_contain_text("finished")
-    settled(page)
+    drawn(page)
 
 
 def shown(page: Page, label: str) -> list[float]:
@@ -34,6 +34,8 @@ def shown(page: Page, label: str) -> list[float]:
 def train_a_reward_model(page: Page, stack: Stack) -> int:
     """On pairs that the small model gives by itself; its page shows that it ranks other prompts' pairs."""
     page.get_by_role("radio", name="Preferences").or_(page.get_by_role("button", name="Preferences")).first.click()
+    expect(page.locator(".st-key-recipe-reward-model")).to_be_visible()
+    drawn(page)
     page.locator(".st-key-recipe-reward-model button").first.click()
     expect(field(page, "Pairs per step")).to_have_value("16")
     fill(page, "Prompts", "200")
@@ -74,7 +76,7 @@ def test_a_person_trains_a_reward_model_and_a_policy_that_it_alone_rewards(
     for label, value in (("Steps between evaluations", "30"), ("Prompts per evaluation", "100")):
         fill(page, label, value)
     fill(page, "Name", "rewarded by the judge", ".st-key-preflight")
-    settled(page)
+    drawn(page)
     policy = start(page)
     finished(page, stack, policy)
     before, after = shown(page, "Held-out pass@1")

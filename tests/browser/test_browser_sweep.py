@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import fill, lines, open_section, settled
+from on_page import drawn, fill, lines, open_section
 from playwright.sync_api import Page, expect
 from processes import tiny_run
 from stack import Stack
@@ -49,7 +49,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     expect(page.get_by_role("button", name="Queue runs")).to_be_visible()
     for recipe in RECIPES:
         page.locator(f".st-key-sweep-recipe-{recipe} label").first.click()
-        settled(page)
+        drawn(page)
     fill(page, "Number of seeds", "2")
     page.get_by_role("button", name="Queue 4 runs").click()
     runs = finished(page, stack, 4)
@@ -79,7 +79,7 @@ def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a
     for name in ("learning rate", "group size"):
         picker.fill(name)
         picker.press("Enter")
-        settled(page)
+        drawn(page)
     picker.press("Escape")
     fill(page, "Values", "1e-5, 1e-3", within=".st-key-swept-optimizer-learning_rate")
     fill(page, "Values", "2 4", within=".st-key-swept-sampling-group_size")
@@ -101,6 +101,7 @@ def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a
     again.get_by_role("button", name="All sweeps").click()
     again.wait_for_url(re.compile(r"/compare$"))
     again.reload()
+    drawn(again)
     name = stack.client.sweeps(limit=1).items[0].name
     again.get_by_role("button", name=name).click()
     again.wait_for_url(re.compile(r"/compare\?sweep=\d+$"))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import id_in, press, settled
+from on_page import drawn, id_in, press
 from playwright.sync_api import Dialog, Locator, Page, expect
 from stack import LONG, ODD, SHORT, Stack
 
@@ -148,7 +148,7 @@ def test_a_long_completion_keeps_scroll_pin_and_hover_while_its_run_goes_on(
     groups = [recorded.group_of(0, [1.0, 0.0])]
     stack.client.report(run_id, Report(attempt=claim.attempt, seq=1, step=1, groups=groups, metrics={"reward": 0.5}))
     page.get_by_text("Show spaces").click()
-    settled(page)
+    drawn(page)
     assert page.locator(".tokens").evaluate("box => [box.scrollTop, box.querySelector('span').kept]") == [700, True]
     expect(page.get_by_role("option", selected=True)).to_have_count(1)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from on_page import click_row, settled
+from on_page import click_row, drawn
 from playwright.sync_api import Page, expect
 from processes import TOKEN, wait_until
 from stack import Stack
@@ -38,6 +38,8 @@ def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
     try:
         expect(link).to_be_visible(timeout=120_000)
         link.click()
+        expect(page.get_by_test_id("stMetric").first).to_be_visible()
+        drawn(page)
         page.get_by_role("tab", name="Groups").click()
         run = stack.client.runs(kind="recorded", search="somebody's TRL").items[0]
         expect(page.get_by_text(re.compile(r"^Step \d+ · .* dead"))).to_be_visible()
@@ -48,7 +50,7 @@ def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
         page.get_by_text("Follow the newest", exact=True).click()
         expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
         page.wait_for_url(re.compile(r"step=\d"))  # the server knows
-        settled(page)
+        drawn(page)
         click_row(page, f"groups-{run.id}", 0)
         expect(page.get_by_text(re.compile(r"^Dead: all 4 scored completions got .*"))).to_be_visible()
         page.get_by_role("link", name=re.compile("^This prompt: .* draws?")).click()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from on_page import rows, settled
+from on_page import drawn, rows
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
@@ -14,7 +14,7 @@ def choose_dataset(page: Page) -> None:
     task = page.get_by_test_id("stSelectbox").filter(has=page.get_by_text("Task", exact=True))
     task.get_by_role("combobox").click()
     page.get_by_role("option", name="dataset").click()
-    settled(page)
+    drawn(page)
 
 
 def test_a_table_is_sent_while_the_form_is_filled_in_and_its_rows_and_split_are_shown(
@@ -30,7 +30,8 @@ def test_a_table_is_sent_while_the_form_is_filled_in_and_its_rows_and_split_are_
     expect(page.get_by_text("mine.csv: ")).to_contain_text("rows read")
     page.get_by_role("textbox", name="System prompt").fill("Answer with a number.")
     page.get_by_role("textbox", name="System prompt").press("Control+Enter")
-    expect(page.get_by_text("200,000 rows · 3 columns")).to_contain_text("CSV, separated by semicolons")
+    counted = page.get_by_text("200,000 rows · 3 columns")
+    expect(counted).to_contain_text("CSV, separated by semicolons", timeout=120_000)
     expect(page.get_by_text("rows to train on")).to_contain_text("180,000 rows to train on, 20,000 held out")
     assert rows(page, "topic")[1][1:] == ["2", "b"]
     expect(page.get_by_role("textbox", name="System prompt")).to_have_value("Answer with a number.")

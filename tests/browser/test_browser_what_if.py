@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import field, rows, settled
+from on_page import drawn, field, rows
 from playwright.sync_api import Locator, Page, expect
 from stack import IMAGE, Stack
 
@@ -41,7 +41,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     expect(numbers(page)).to_have_count(8)
     before = numbers(page).all_text_contents()
     expect(metric(page, "Sign changes")).to_have_text("0")
-    settled(page)  # what is drawn further would close the list
+    drawn(page)  # what is drawn further would close the list
     page.locator(".st-key-set-wi_estimator").get_by_role("combobox").click()
     page.get_by_role("option", name="softmax").click()
     expect(page.get_by_text("these are not the run's own settings")).to_be_visible()
@@ -49,7 +49,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     expect(numbers(page)).to_have_text([re.compile(r"^\+")] * 8)
     after = numbers(page).all_text_contents()
     assert after != before
-    settled(page)
+    drawn(page)
 
     again = open_page(page.url)
     expect(metric(again, "Discouraged")).to_have_text("0")
@@ -82,7 +82,7 @@ def test_a_steps_what_if_stays_while_the_run_goes_on(open_page: Callable[[str], 
     weight.fill("0")
     weight.press("Enter")
     expect(page.get_by_text("these are not the run's own settings")).to_be_visible()
-    settled(page)
+    drawn(page)
     dead = metric(page, "Dead groups").text_content()
     report = Report(
         attempt=claim.attempt,

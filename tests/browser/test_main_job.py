@@ -11,6 +11,7 @@ import pytest
 from on_page import (
     cards,
     click_row,
+    drawn,
     field,
     fill,
     id_in,
@@ -19,7 +20,6 @@ from on_page import (
     points,
     precision,
     rows,
-    settled,
     start,
     value,
 )
@@ -30,7 +30,7 @@ from dashboard.group.cards import equal_ones
 
 pytestmark = pytest.mark.slow
 
-STEPS = 20
+STEPS = 60
 MINUTES = 4 * 60_000  # for a loaded machine: twenty steps take seconds
 
 
@@ -63,15 +63,16 @@ def watch_it_train(page: Page, stack: Stack, run_id: int, worker: subprocess.Pop
     assert page.evaluate("window.never_reloaded")
 
 
-def open_a_live_group(page: Page, run_id: int) -> int:
+def open_a_live_group(page: Page, stack: Stack, run_id: int) -> int:
     """From the run's page to a group of the last step but one."""
+    drawn(page)  # that it is finished is said before all is drawn again
     page.get_by_role("tab", name="Groups").click()
     expect(page.get_by_text(re.compile(rf"^Step {STEPS - 1} ·"))).to_be_visible()
-    settled(page)
+    drawn(page)
     page.locator(".st-key-step-back button").first.click()
     expect(page.get_by_text(re.compile(rf"^Step {STEPS - 2} ·"))).to_be_visible()
-    settled(page)
-    states = [row[3] for row in rows(page, "best ends with", 4)]
+    drawn(page)
+    states = [one.state for one in stack.client.groups(run_id, step=STEPS - 2, sort="index").items]
     click_row(page, f"groups-{run_id}", states.index("live"))
     return id_in(page, "group")
 
@@ -102,6 +103,7 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     page = open_page("/")
     page.get_by_role("button", name="New run").click()
     for recipe, max_new_tokens in (("smollm2-arithmetic", "24"), ("grpo", "48")):
+        drawn(page)
         page.locator(f".st-key-recipe-{recipe} button").first.click()
         expect(field(page, "Max new tokens")).to_have_value(max_new_tokens)
     for label, number in (("Prompts per step", 4), ("Group size", 4), ("Steps", STEPS)):
@@ -121,7 +123,7 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     shown = [link.evaluate("link => link.isConnected && link.innerText.trim().split(/\\s+/).pop()") for link in links]
     assert shown == ["Clone", "Sweep"]
 
-    group_id = open_a_live_group(page, first)
+    group_id = open_a_live_group(page, stack, first)
     check_the_arithmetic(page, stack, group_id)
 
     page.get_by_role("link", name=f"Run #{first}").click()
@@ -135,8 +137,10 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     assert stack.client.run(second).parent_id == first
 
     page.get_by_role("link", name="Runs", exact=True).click()
+    drawn(page)
     for run_id in (first, second):
         page.locator(f".st-key-pick-{run_id} label").click()
+        expect(page.locator(f".st-key-pick-{run_id} input")).to_be_checked()
     page.get_by_role("link", name="Compare 2 selected").click()
     labels = [f"groups of four #{first}", f"groups of eight #{second}"]
     reward = page.locator(".st-key-compare-1")
