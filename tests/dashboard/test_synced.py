@@ -6,6 +6,21 @@ from streamlit.testing.v1 import AppTest
 from dashboard.components import synced
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(synced, "monotonic", clock)
+    return clock
+
+
 def page() -> None:
     import streamlit as st
 
@@ -36,10 +51,9 @@ def at() -> AppTest:
 
 
 @pytest.fixture
-def later(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+def later(at: AppTest, clock: Clock) -> AppTest:
     """A little later than a browser needs."""
-    now = synced.monotonic() + 0.6
-    monkeypatch.setattr(synced, "monotonic", lambda: now)
+    clock.now += 0.6
     return at
 
 
@@ -101,9 +115,8 @@ def test_a_click_that_was_sent_before_the_browser_had_the_next_steps_does_not_ke
     assert (moved.select_slider[0].value, dict(moved.query_params)) == (5, {})
 
 
-def test_a_step_that_a_person_chooses_is_kept_to(moved: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = synced.monotonic() + 0.6
-    monkeypatch.setattr(synced, "monotonic", lambda: later)
+def test_a_step_that_a_person_chooses_is_kept_to(moved: AppTest, clock: Clock) -> None:
+    clock.now += 0.6
     moved.select_slider[0].set_value(3).run()
     assert moved.select_slider[0].value == 3
     assert moved.query_params["step"] in ("3", ["3"])

@@ -4,6 +4,7 @@ import threading
 import weakref
 
 import pytest
+from processes import wait_until
 
 from worker.reporter import MOST_WAITING, Background
 
@@ -77,6 +78,7 @@ def test_it_never_falls_far_behind() -> None:
 
         bringing = threading.Thread(target=bring)
         bringing.start()
+        wait_until(lambda: len(put) == MOST_WAITING, "it has brought what may wait", 10)
         bringing.join(0.2)
         most = len(put)
         go.set()

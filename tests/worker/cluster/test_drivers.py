@@ -24,9 +24,9 @@ if (folder / "refuse").exists():
 line.connected(("a CPU", 7))
 known = sys.argv[sys.argv.index(KNOWN) + 1] if KNOWN in sys.argv else ""
 number = len(list(folder.glob("began-*")))
-(folder / f"began-{{number}}").write_text(known)
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+(folder / f"began-{{number}}").write_text(known)
 while not asked:
     if (folder / f"placed-{{number}}").exists():
         line.placed()

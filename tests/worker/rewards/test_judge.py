@@ -294,9 +294,9 @@ def test_no_more_requests_at_once_than_allowed(service: Service) -> None:
 
 @pytest.mark.slow
 def test_requests_start_no_faster_than_allowed(service: Service) -> None:
+    began = time.monotonic()
     judged(service, *map(str, range(4)), requests_per_minute=600)
-    starts = sorted(service.times)
-    assert starts[-1] - starts[0] >= 0.3 - 0.05
+    assert max(service.times) - began >= 0.3
 
 
 def test_the_same_question_is_never_paid_twice(service: Service, tmp_path: Path) -> None:

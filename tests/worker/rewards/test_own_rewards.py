@@ -448,7 +448,7 @@ def test_a_failed_call_for_many_says_why_and_long_files_are_read(folder: Path) -
     ("fails", "says"),
     [
         ("1 / 0", "reward_error: own.py, line 3: ZeroDivisionError"),
-        ("import time; time.sleep(60)", "reward_timeout: it took longer than 0.6 s"),
+        ("import time; time.sleep(60)", "reward_timeout: it took longer than 2 s"),
         ("import os; os._exit(1)", "reward_crash: it ended its process (exit code 1)"),
         ("'x'.encode('utf-16').decode('ascii')", "reward_error: own.py, line 3: UnicodeDecodeError"),
     ],
@@ -458,7 +458,7 @@ def test_a_group_that_fails_is_unscored_whole_and_no_other(folder: Path, fails: 
         f"def reward(completions):\n    if completions[0] == 'x':\n        {fails}\n    return [1.0] * len(completions)\n"
     )
     rewards = Rewards(
-        functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=0.3
+        functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=1.0
     )
     other = Item("dataset:3", "more", None, None, {"kind": "exact"})
     samples = [[Sample(text, 1, RAW) for text in "xa"], [Sample(text, 1, other) for text in "bc"]]

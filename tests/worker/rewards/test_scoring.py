@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
 ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
-TIME_LIMIT = 0.5
+TIME_LIMIT, LONG = 1.0, 60.0  # seconds: of what hangs, and of what ends by itself
 FORKED = multiprocessing.get_context("fork")  # a worker without the seconds that importing torch takes
 
 
@@ -33,7 +33,7 @@ def samples(*texts: str) -> list[Sample]:
     return [Sample(text, 25, ITEM) for text in texts]
 
 
-def acting(*, max_unscored: float = 1.0, time_limit: float = TIME_LIMIT) -> RewardScorer:
+def acting(*, max_unscored: float = 1.0, time_limit: float = LONG) -> RewardScorer:
     rewards = Rewards(functions=[Length(name="act")], max_unscored=max_unscored, time_limit=time_limit)
     return RewardScorer(rewards, functions_module="tests.worker.rewards.misbehaving")
 
@@ -148,10 +148,11 @@ def test_a_launcher_that_asks_every_process_to_end_ends_no_scoring(act: Callable
 
 @pytest.mark.parametrize("what", ["hang", "hang without the interpreter", "sleep", "print without end"])
 def test_a_function_that_hangs_is_killed_and_only_its_completion_stays_unscored(
-    act: Callable[..., Scores], what: str
+    what: str,
 ) -> None:
-    scores = act("one", what, "one", "pid")
-    assert error(scores, 1).startswith("reward_timeout: it took longer than 0.5 s")
+    with acting(time_limit=TIME_LIMIT) as scorer:
+        scores = scorer.score([samples("one", what, "one", "pid")])
+    assert error(scores, 1).startswith("reward_timeout: it took longer than 1 s")
     assert [raw is None for raw in raws(scores)] == [False, True, False, False]
     assert np.isnan(scores.total).tolist() == [False, True, False, False]
 
@@ -293,7 +294,10 @@ def test_a_few_that_are_drawn_again_are_judged_by_the_size_of_their_step() -> No
 
 def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
     told: list[int] = []
-    with acting(max_unscored=0.05) as scorer, pytest.raises(RewardErrors, match="2 of 20 completions"):
+    with (
+        acting(max_unscored=0.05, time_limit=TIME_LIMIT) as scorer,
+        pytest.raises(RewardErrors, match="2 of 20 completions"),
+    ):
         scorer.score([samples(*["hang"] * 20)], told.append)
     assert max(told, default=0) < 3
 
@@ -319,7 +323,7 @@ def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFix
 
 
 def test_of_what_a_function_prints_without_end_64_kib_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), acting() as scorer:
+    with caplog.at_level(logging.INFO), acting(time_limit=TIME_LIMIT) as scorer:
         before = psutil.Process().memory_info().rss
         scorer.score([samples("print without end", "one")])
         assert psutil.Process().memory_info().rss - before < 10 * 2**20
@@ -368,7 +372,7 @@ def test_a_process_that_died_between_two_calls_is_replaced(act: Callable[..., Sc
 
 
 def see_paused() -> None:
-    with acting() as scorer:
+    with acting(time_limit=TIME_LIMIT) as scorer:
         sys.exit(scorer.score([samples("pause the worker", "one")]).total.tolist() != [1.0, 1.0])
 
 
@@ -385,7 +389,7 @@ def test_results_count_however_late_a_paused_worker_looks() -> None:
 
 
 def score_without_end(what: str, pids: Connection) -> None:
-    with acting() as scorer:
+    with acting(time_limit=TIME_LIMIT) as scorer:
         pids.send(scorer.score([samples("pid")]).components[0][0].raw)
         scorer.score([samples(what)])
 
