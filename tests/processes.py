@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from backend.supervisor import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
 PATIENCE = 240.0
-_MOST_HELD = 200
-"""Ports; those of tests that are long over are let go."""
 
 
 _watched: list[Callable[[], str | None]] = []
@@ -66,7 +63,7 @@ def wait_until(
     raise AssertionError(f"not within {patience} s: {what}")
 
 
-_held: deque[socket.socket] = deque()
+_held: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -76,10 +73,10 @@ def free_port() -> int:
     """
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: the system would give it one that is held
+    held.setsockopt(
+        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+    )  # not before: with ip_autobind_reuse one that is held would be given
     _held.append(held)
-    if len(_held) > _MOST_HELD:
-        _held.popleft().close()
     return int(held.getsockname()[1])
 
 
@@ -135,12 +132,18 @@ class Site:
     ) -> subprocess.Popen[bytes]:
         return self._start("worker.main", module, "--backend", backend or self.url, home=home, **environment)
 
-    def held_worker(self, steps: int, home: Path | None = None) -> subprocess.Popen[bytes]:
-        """A worker that does so many steps of a run's first attempt, and no more before `go_on` is called."""
-        return self.worker(home, module="tests.faults.worker_held", TEST_HELD_AT=str(steps))
+    def held_worker(self, *steps: int, home: Path | None = None) -> subprocess.Popen[bytes]:
+        """A worker that waits before each of these steps of a run's first attempt until `go_on` names it."""
+        return self.worker(home, module="tests.faults.worker_held", TEST_HELD_AT=" ".join(map(str, steps)))
 
-    def go_on(self, home: Path | None = None) -> None:
-        (home or self.home).joinpath("go on").touch()
+    def go_on(self, step: int, home: Path | None = None) -> None:
+        (home or self.home).joinpath(f"go on {step}").touch()
+
+    def train_untold(self, backend: subprocess.Popen[bytes], steps: range) -> None:
+        """Let the held worker, which waits before the first of these steps, come to the last one while the backend answers nobody."""
+        backend.send_signal(signal.SIGSTOP)
+        self.go_on(steps.start)
+        wait_until((self.home / f"held at {steps.stop}").exists, f"it has come to step {steps.stop}")
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

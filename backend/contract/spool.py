@@ -210,8 +210,8 @@ class Spool:
         return bool(
             self._closing
             or self._drains
-            or any(record.by_itself for record in self._waiting)
             or len(self._waiting) >= MOST_TOGETHER
+            or any(record.by_itself for record in self._waiting)
             or self._end - self._begin > min(_TOGETHER_BYTES, self._cap / 4)
             or self._begin > _WORN_BYTES
         )

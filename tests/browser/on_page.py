@@ -8,8 +8,19 @@ from playwright.sync_api import Locator, Page, Position, expect
 from processes import wait_until
 
 ROW, HEADER = 36, 36  # pixels of the table of groups
-_QUIET = """() => new Promise(done => {
-  const rest = () => { clearTimeout(waiting); waiting = setTimeout(() => { changes.disconnect(); done() }, 300) }
+_UNFINISHED = ", ".join(
+    (
+        "[data-testid=stSkeleton]",
+        "[data-testid=stVegaLiteChart]:not(:has(.marks))",
+        "[data-testid=stDataFrame]:not(:has(canvas))",
+    )
+)
+_STILL = """([unfinished, patience]) => new Promise((done, failed) => {
+  const end = (then) => { changes.disconnect(); clearTimeout(waiting); clearTimeout(late); then() }
+  const look = () => document.querySelector(unfinished) ? rest() : end(done)
+  const rest = () => { clearTimeout(waiting); waiting = setTimeout(look, 300) }
+  const missing = () => document.querySelector(unfinished)?.outerHTML.slice(0, 300) ?? "it changes all the time"
+  const late = setTimeout(() => end(() => failed(new Error(`the page is not drawn: ${missing()}`))), patience)
   const changes = new MutationObserver(rest)
   changes.observe(document, { subtree: true, childList: true })
   let waiting = setTimeout(rest)
@@ -31,16 +42,13 @@ def settled(page: Page) -> None:
 
 
 def drawn(page: Page) -> None:
-    """Wait, further, until the browser has drawn what was sent: a moment without a new element, and nothing to come.
+    """Wait, further, until the browser has drawn what was sent: a moment without a new element, and with nothing to come.
 
     The first element of its kind waits for its code, and charts and tables for their drawing. What stands below moves then, and
-    a press on it is lost if that is between its two halves.
+    a press on it is lost if it moves between mouse down and mouse up.
     """
     settled(page)
-    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
-    page.evaluate(_QUIET)
-    for outer, inner in (("stVegaLiteChart", ".marks"), ("stDataFrame", "canvas")):
-        expect(page.locator(f"[data-testid={outer}]:not(:has({inner}))")).to_have_count(0)
+    page.evaluate(_STILL, [_UNFINISHED, PATIENCE])
 
 
 def press(page: Page, key: str) -> None:

@@ -127,7 +127,6 @@ def test_what_a_page_keeps_in_its_address_does_not_follow_to_the_next_page(
         (f"/run?id={run_id}&tab=groups&search=Calculate", "Runs", "/"),
     ):
         page = open_page(start)
-        drawn(page)
         expect(page.get_by_role("link", name=link, exact=True).first).to_be_visible()
         page.get_by_role("link", name=link, exact=True).first.click()
         page.wait_for_url(re.compile(f"[^/]/?{end}(\\?|$)"))

@@ -29,7 +29,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     panel = page.locator(".st-key-preflight")
     expect(panel).to_contain_text("× 4 completions")
     expect(panel).to_contain_text("55 steps")
-    drawn(page)  # what is unfolded before goes with the old answer
+    drawn(page)  # a further answer would fold the parts again
     expect(panel).to_contain_text(re.compile(r"The largest share, \d+%, goes to Python and PyTorch themselves"))
     panel.get_by_text("All parts").first.click()
     expect(panel.get_by_role("cell", name="optimizer")).to_be_visible()

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 
 import pytest
-from on_page import drawn
 from playwright.sync_api import Page, expect
 from processes import TOKEN
 from stack import Stack
@@ -105,7 +104,6 @@ def test_what_was_said_in_it_is_found(open_page: Callable[[str], Page], stack: S
     found = stack.client.completions(recording.run_id or 0, search=NEEDLE).items
     assert [NEEDLE in hit.excerpt for hit in found] == [True, True]
     page = open_page(f"/run?id={recording.run_id}&tab=search&find=needle")
-    drawn(page)
     expect(page.get_by_text("2 completions", exact=False).first).to_be_visible()
 
 

@@ -108,7 +108,6 @@ def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Calla
 
 def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable[[str], Page], stack: Stack) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
-    drawn(page)
     page.evaluate(TICK_FIRST)
     page.get_by_role("tab", name="Groups").click()
     expect(page.get_by_text(re.compile(r"^Step \d+ · "))).to_be_visible()
@@ -125,7 +124,6 @@ def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(
     open_page: Callable[[str], Page], stack: Stack
 ) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
-    drawn(page)
     page.evaluate(TICK_BEHIND)
     page.get_by_role("link", name="Sweep", exact=True).click()
     expect(page.get_by_role("combobox", name="Fields to sweep")).to_be_visible()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from on_page import drawn
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -22,7 +21,6 @@ def test_no_table_offers_its_cells_as_csv_where_a_text_may_be_a_formula(
         (f"/compare?runs={stack.everything},{stack.first}&view=Settings", 2),
     ):
         page = open_page(address)
-        drawn(page)
         tables = page.get_by_test_id("stDataFrame")
         expect(tables).to_have_count(count)
         for table in tables.all():

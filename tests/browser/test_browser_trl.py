@@ -39,7 +39,7 @@ def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
         expect(link).to_be_visible(timeout=120_000)
         link.click()
         expect(page.get_by_test_id("stMetric").first).to_be_visible()
-        drawn(page)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)  # its charts never stand still
         page.get_by_role("tab", name="Groups").click()
         run = stack.client.runs(kind="recorded", search="somebody's TRL").items[0]
         expect(page.get_by_text(re.compile(r"^Step \d+ · .* dead"))).to_be_visible()

@@ -24,13 +24,19 @@ def intact(home: Path) -> bool:
         return bool(database.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
-def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_undisturbed_one(site: Site) -> None:
-    site.backend()
-    first = site.held_worker(5)
+@pytest.mark.parametrize("untold", [False, True], ids=["all told", "three steps and a checkpoint not yet told"])
+def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_undisturbed_one(
+    site: Site, untold: bool
+) -> None:
+    backend = site.backend()
+    first = site.held_worker(5, 8)
     run = site.client.create_run(tiny_run(14, every=3))
     site.wait_for_step(run.id, 5)
+    if untold:
+        site.train_untold(backend, range(5, 8))
     first.kill()
     first.wait()
+    backend.send_signal(signal.SIGCONT)
     site.worker()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
@@ -104,17 +110,19 @@ def test_the_backend_survives_being_killed_again_and_again_under_load(site: Site
 
 
 def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site: Site) -> None:
-    site.backend()
-    stalled = site.held_worker(4)
+    backend = site.backend()
+    stalled = site.held_worker(4, 8)
     run = site.client.create_run(tiny_run(25, every=3))
     site.wait_for_step(run.id, 4)
+    site.train_untold(backend, range(4, 8))
     stalled.send_signal(signal.SIGSTOP)
+    backend.send_signal(signal.SIGCONT)
     successor = site.worker()
     wait_until(lambda: site.client.run(run.id).attempt == 2, "the second worker takes the run")
     ended = site.wait_for_end(run.id)
     assert ended.status == "finished"
     before = (rewards(site, run.id), site.client.run(run.id), len(site.client.checkpoints(run.id)))
-    site.go_on()
+    site.go_on(8)
     stalled.send_signal(signal.SIGCONT)
     another = site.client.create_run(tiny_run(2))
     assert site.wait_for_end(another.id).status == "finished"

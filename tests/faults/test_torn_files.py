@@ -15,7 +15,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def killed(site: Site) -> tuple[int, list[Path]]:
+def kill_with_two(site: Site) -> tuple[int, list[Path]]:
     """A run whose worker was killed when it had two checkpoints; the run, and where they lie."""
     site.backend()
     worker = site.held_worker(5)
@@ -41,7 +41,7 @@ def finishes_whole(site: Site, run_id: int) -> None:
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
-    run_id, folders = killed(site)
+    run_id, folders = kill_with_two(site)
     flip_a_bit(folders[-1] / "model" / "model.safetensors")
     finishes_whole(site, run_id)
     newest, before = (int(folder.name.split("-")[1]) for folder in (folders[-1], folders[-2]))
@@ -52,7 +52,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_be
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_says_so_and_begins_again(site: Site) -> None:
-    run_id, folders = killed(site)
+    run_id, folders = kill_with_two(site)
     for folder in folders:
         (folder / "manifest.json").write_text("{}")
     finishes_whole(site, run_id)

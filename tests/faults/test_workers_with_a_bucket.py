@@ -86,12 +86,12 @@ def test_workers_killed_while_they_upload_leave_a_run_that_others_finish_as_if_n
 def test_a_run_trains_on_while_the_bucket_is_away_waits_for_it_at_its_end_and_says_so(
     site: Site, bucket: Bucket, s3: S3Server, tmp_path: Path
 ) -> None:
-    site.held_worker(3, tmp_path / "one")
+    site.held_worker(3, home=tmp_path / "one")
     run = site.client.create_run(tiny_run(8, every=2))
     wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
     s3.stop()
     try:
-        site.go_on(tmp_path / "one")
+        site.go_on(3, tmp_path / "one")
         wait_until(lambda: site.client.groups(run.id, step=7).items, "the last step is reported")
         wait_until(lambda: site.client.run(run.id).progress.phase == "checkpoint", "it waits for the bucket")
         wait_until(
@@ -130,12 +130,12 @@ def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, t
 def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_back(
     site: Site, s3: S3Server, tmp_path: Path
 ) -> None:
-    first = site.held_worker(3, tmp_path / "one")
+    first = site.held_worker(3, home=tmp_path / "one")
     run = site.client.create_run(tiny_run(400, every=2))
     wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
     s3.stop()
     try:
-        site.go_on(tmp_path / "one")
+        site.go_on(3, tmp_path / "one")
         site.wait_for_step(run.id, 5)
         first.terminate()
         assert first.wait(75) == 0

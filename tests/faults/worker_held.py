@@ -1,7 +1,7 @@
-"""A worker that trains no further once TEST_HELD_AT steps of a run's first attempt are done, or once TEST_HELD_REPEATING steps were
-done again, until its home has the file `go on`.
+"""A worker of one process that stops before some steps until the file `go on STEP` is in its home.
 
-All else of it goes on: what it has done is reported, so that whoever kills it then knows what it leaves.
+TEST_HELD_AT has the steps of a run's first attempt, TEST_HELD_REPEATING those of a trunk that is done again for a fork. That it has
+come to one is said by the file `held at STEP`. The worker's other threads go on: what it did before is reported.
 """
 
 import os
@@ -20,8 +20,11 @@ _steps, _repeat = Attempt.steps, Replay.repeat
 
 
 def _hold_at(step: int, variable: str) -> None:
-    while str(step) == os.environ.get(variable) and not Path(os.environ["GROUPSCOPE_HOME"], "go on").exists():
-        time.sleep(0.02)
+    home = Path(os.environ["GROUPSCOPE_HOME"])
+    if str(step) in os.environ.get(variable, "").split():
+        (home / f"held at {step}").touch()
+        while not (home / f"go on {step}").exists():
+            time.sleep(0.02)
 
 
 def steps(self: Attempt, evaluate: Evaluate) -> Iterator[int]:

@@ -27,7 +27,10 @@ def _die() -> None:
 
 def remove_checkpoints(folder: Path, kept: list[str], *, upto: tuple[int, int]) -> None:
     global _removals
-    going = [path for path in folder.glob("step-*-attempt-*") if f"{folder.name}/{path.name}" not in kept]
+    names = [found for path in folder.glob("step-*") if (found := checkpoint.NAME.fullmatch(path.name))]
+    going = [
+        name[0] for name in names if (int(name[2]), int(name[1])) <= upto and f"{folder.name}/{name[0]}" not in kept
+    ]
     _removals += bool(going)
     if _removals < 2:
         _remove(folder, kept, upto=upto)

@@ -154,7 +154,7 @@ def test_a_supervisor_that_is_killed_outright_takes_its_programs_along(tmp_path:
 
 def test_a_log_never_grows_beyond_two_files_of_a_bounded_size(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_LOG", 100_000)
-    line = "os.write(1, b'line %d %s\\n' % (n, b'x' * 9_990))"  # whole
+    line = "os.write(1, b'line %d %s\\n' % (n, b'x' * 9_990))"  # the log is cut between two writes
     script = f"import os, time\nfor n in range(30):\n  {line}; time.sleep(0.05)\ntime.sleep(60)"
     stage.start("talker", script)
     stage.until(lambda: "line 29 " in stage.written("talker.log"))
