@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from worker.rewards.functions import Completion
-from worker.rewards.process import MEMORY_BYTES
+from worker.rewards.process import FILE_BYTES, MEMORY_BYTES
 
 
 def hang() -> object:
@@ -59,8 +59,9 @@ def fork_and_return_twice() -> object:
 def fill_the_disk() -> object:
     with open("/tmp/groupscope-misbehaving", "wb") as file:
         os.unlink(file.name)
-        while True:
-            file.write(b"x" * 1_000_000)
+        for _ in range(4):  # more than it may, but no disk is full of it if the limit is gone
+            file.write(b"x" * FILE_BYTES)
+    return 0.0
 
 
 def write_into_the_protocol() -> object:
