@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -63,6 +64,16 @@ def wait_until(
     raise AssertionError(f"not within {patience} s: {what}")
 
 
+@contextmanager
+def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """It does nothing meanwhile, and answers nobody."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 _held: list[socket.socket] = []
 
 
@@ -73,9 +84,8 @@ def free_port() -> int:
     """
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
-    held.setsockopt(
-        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-    )  # not before: with ip_autobind_reuse one that is held would be given
+    # not before: with ip_autobind_reuse one that is held would be given
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _held.append(held)
     return int(held.getsockname()[1])
 
@@ -136,14 +146,11 @@ class Site:
         """A worker that waits before each of these steps of a run's first attempt until `go_on` names it."""
         return self.worker(home, module="tests.faults.worker_held", TEST_HELD_AT=" ".join(map(str, steps)))
 
-    def go_on(self, step: int, home: Path | None = None) -> None:
+    def go_on(self, step: int, until: int | None = None, home: Path | None = None) -> None:
+        """Let the held worker do this step, and wait until it has come to another."""
         (home or self.home).joinpath(f"go on {step}").touch()
-
-    def train_untold(self, backend: subprocess.Popen[bytes], steps: range) -> None:
-        """Let the held worker, which waits before the first of these steps, come to the last one while the backend answers nobody."""
-        backend.send_signal(signal.SIGSTOP)
-        self.go_on(steps.start)
-        wait_until((self.home / f"held at {steps.stop}").exists, f"it has come to step {steps.stop}")
+        if until is not None:
+            wait_until((home or self.home).joinpath(f"held at {until}").exists, f"it has come to step {until}")
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

@@ -1,10 +1,8 @@
 """The main job, as a person does it: fill in the form, watch the run, read its groups, clone it, compare both."""
 
 import re
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from statistics import fmean, pstdev
 
 import pytest
@@ -24,6 +22,7 @@ from on_page import (
     value,
 )
 from playwright.sync_api import Page, expect
+from processes import standing_still
 from stack import Stack
 
 from dashboard.group.cards import equal_ones
@@ -34,23 +33,13 @@ STEPS = 60
 MINUTES = 4 * 60_000  # for a loaded machine: all steps take seconds
 
 
-@contextmanager
-def standing_still(worker: subprocess.Popen[bytes]) -> Iterator[None]:
-    """A small model's steps are over before anybody has looked: the worker waits while the test does."""
-    worker.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        worker.send_signal(signal.SIGCONT)
-
-
 def watch_it_train(page: Page, stack: Stack, run_id: int, worker: subprocess.Popen[bytes]) -> None:
     """Queued, running, finished, on a page that nobody reloads; its charts grow."""
     header, chart = page.locator(".st-key-run-title"), page.locator(".st-key-panel-reward")
     page.evaluate("window.never_reloaded = true")
     for reached in (2, 8):
         stack.site.wait_for_step(run_id, reached)
-        with standing_still(worker):
+        with standing_still(worker):  # a small model's steps are over before anybody has looked
             expect(header).to_contain_text("running")
             expect(page.get_by_test_id("stMetric").filter(has_text="Steps done")).to_contain_text(f"of {STEPS}")
             page.wait_for_function(

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from clock import Clock
 from starlette.types import Message
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
@@ -12,14 +13,6 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation,
 
 from dashboard import requests as asked_of_pages
 from dashboard.requests import finish_callbacks, let_people_go_first, worth_an_answer
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,17 +1,10 @@
 """Widgets that follow the address, where the browser sends once more what they showed before."""
 
 import pytest
+from clock import Clock
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components import synced
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(autouse=True)

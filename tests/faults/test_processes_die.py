@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, standing_still, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +32,11 @@ def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_un
     first = site.held_worker(5, 8)
     run = site.client.create_run(tiny_run(14, every=3))
     site.wait_for_step(run.id, 5)
-    if untold:
-        site.train_untold(backend, range(5, 8))
-    first.kill()
-    first.wait()
-    backend.send_signal(signal.SIGCONT)
+    with standing_still(backend):
+        if untold:
+            site.go_on(5, until=8)
+        first.kill()
+        first.wait()
     site.worker()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
@@ -114,9 +114,9 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
     stalled = site.held_worker(4, 8)
     run = site.client.create_run(tiny_run(25, every=3))
     site.wait_for_step(run.id, 4)
-    site.train_untold(backend, range(4, 8))
-    stalled.send_signal(signal.SIGSTOP)
-    backend.send_signal(signal.SIGCONT)
+    with standing_still(backend):  # what the steps from 4 to 7 bring stays with the worker
+        site.go_on(4, until=8)
+        stalled.send_signal(signal.SIGSTOP)
     successor = site.worker()
     wait_until(lambda: site.client.run(run.id).attempt == 2, "the second worker takes the run")
     ended = site.wait_for_end(run.id)

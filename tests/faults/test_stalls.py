@@ -1,6 +1,5 @@
 """The backend cannot store anything for longer than a lease: what it could not take is charged to nobody."""
 
-import signal
 import sqlite3
 import subprocess
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from acting import GRPO, Actor
-from processes import TOKEN, Site, wait_until
+from processes import TOKEN, Site, standing_still, wait_until
 
 from backend.contract.client import ApiError, Client, Unreachable
 
@@ -29,11 +28,8 @@ def locked(site: Site, _backend: subprocess.Popen[bytes]) -> Iterator[None]:
     other.close()
 
 
-@contextmanager
-def stopped(_site: Site, backend: subprocess.Popen[bytes]) -> Iterator[None]:
-    backend.send_signal(signal.SIGSTOP)
-    yield
-    backend.send_signal(signal.SIGCONT)
+def stopped(_site: Site, backend: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
+    return standing_still(backend)
 
 
 def ask_for_work(idle: Actor, seconds: float) -> None:

@@ -91,7 +91,7 @@ def test_a_run_trains_on_while_the_bucket_is_away_waits_for_it_at_its_end_and_sa
     wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
     s3.stop()
     try:
-        site.go_on(3, tmp_path / "one")
+        site.go_on(3, home=tmp_path / "one")
         wait_until(lambda: site.client.groups(run.id, step=7).items, "the last step is reported")
         wait_until(lambda: site.client.run(run.id).progress.phase == "checkpoint", "it waits for the bucket")
         wait_until(
@@ -135,7 +135,7 @@ def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_ba
     wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
     s3.stop()
     try:
-        site.go_on(3, tmp_path / "one")
+        site.go_on(3, home=tmp_path / "one")
         site.wait_for_step(run.id, 5)
         first.terminate()
         assert first.wait(75) == 0

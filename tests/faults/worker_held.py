@@ -1,7 +1,7 @@
 """A worker of one process that stops before some steps until the file `go on STEP` is in its home.
 
-TEST_HELD_AT has the steps of a run's first attempt, TEST_HELD_REPEATING those of a trunk that is done again for a fork. That it has
-come to one is said by the file `held at STEP`. The worker's other threads go on: what it did before is reported.
+TEST_HELD_AT has the steps of a run's first attempt, TEST_HELD_REPEATING those of a trunk that is done again for a fork. The file
+`held at STEP` says that it has come to one. The worker's other threads go on: what it did before is reported.
 """
 
 import os

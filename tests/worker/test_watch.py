@@ -4,24 +4,13 @@ import threading
 from dataclasses import replace
 
 import pytest
+from clock import Clock
 
 from backend.contract.protocol import Fail, Finish
 from worker.watch import Asked, Patience, Verdict, Watch
 
 PATIENCE = Patience(loading=100, silence=50, stop=10)
 STOP, SHUTDOWN, LOST = Asked(stop=True), Asked(shutdown=True), Asked(lost=True)
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -45,18 +34,18 @@ def outcome(verdict: Verdict | None) -> tuple[str, str]:
 def test_nothing_ends_while_training_goes_on(watch: Watch, clock: Clock) -> None:
     for _ in range(100):
         watch.show("update")
-        clock.pass_(9)
+        clock.now += 9
         for asked in (Asked(), STOP, SHUTDOWN, LOST):
             assert watch.verdict(asked) is None
 
 
 def test_a_stop_that_nobody_heeds_ends_the_process_and_says_where(watch: Watch, clock: Clock) -> None:
     watch.show("loading the model")
-    clock.pass_(90)
+    clock.now += 90
     assert watch.verdict(STOP) is None  # it was asked for just now
-    clock.pass_(10)
+    clock.now += 10
     assert watch.verdict(STOP) is None
-    clock.pass_(0.1)
+    clock.now += 0.1
     ended = watch.verdict(Asked(stop=True))
     assert outcome(ended) == (
         "stopped",
@@ -67,12 +56,12 @@ def test_a_stop_that_nobody_heeds_ends_the_process_and_says_where(watch: Watch, 
 def test_slow_steps_are_given_three_times_the_longest_silence_to_answer_a_stop(clock: Clock) -> None:
     watch = Watch(3, replace(PATIENCE, silence=1000), Asked, lambda verdict: None, threading.Lock(), clock)
     watch.show("rollout")
-    clock.pass_(20)
+    clock.now += 20
     watch.show("update")
     watch.verdict(STOP)
-    clock.pass_(59)
+    clock.now += 59
     assert watch.verdict(STOP) is None
-    clock.pass_(2)
+    clock.now += 2
     assert outcome(watch.verdict(STOP))[0] == "stopped"
 
 
@@ -80,18 +69,18 @@ def test_a_process_that_waits_for_another_lives_as_long_as_that_one_gets_further
     watch.show("rollout")
     for _ in range(5):
         assert watch.verdict(STOP) is None
-        clock.pass_(9)
+        clock.now += 9
         watch.alive()
-    clock.pass_(40)
+    clock.now += 40
     assert outcome(watch.verdict(STOP))[0] == "stopped"
 
 
 def test_the_deadline_of_silence_ends_what_a_stop_would_still_wait_for(watch: Watch, clock: Clock) -> None:
     watch.show("rollout")
-    clock.pass_(20)
+    clock.now += 20
     watch.show("update")
     watch.verdict(STOP)
-    clock.pass_(51)
+    clock.now += 51
     assert outcome(watch.verdict(STOP))[0] == "failed"
     assert watch.verdict(Asked(stop_at_once=True)) is not None
 
@@ -106,7 +95,7 @@ def test_a_second_stop_and_a_second_signal_wait_for_nothing(watch: Watch) -> Non
 def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, clock: Clock) -> None:
     watch.show("rollout")
     watch.verdict(SHUTDOWN)
-    clock.pass_(10.1)
+    clock.now += 10.1
     assert outcome(watch.verdict(SHUTDOWN)) == (
         "released",
         "Asked to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.",
@@ -116,16 +105,16 @@ def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, 
 def test_a_thread_that_hangs_without_its_lease_is_replaced(watch: Watch, clock: Clock) -> None:
     watch.show("rollout")
     watch.verdict(LOST)
-    clock.pass_(10.1)
+    clock.now += 10.1
     assert outcome(watch.verdict(LOST))[0] == "released"
 
 
 def test_each_phase_of_loading_has_a_deadline_of_its_own_and_fails_the_run_for_good(watch: Watch, clock: Clock) -> None:
     for phase in ("loading the task", "loading the model"):
         watch.show(phase)
-        clock.pass_(100)
+        clock.now += 100
         assert watch.verdict(Asked()) is None
-    clock.pass_(1)
+    clock.now += 1
     verdict = watch.verdict(Asked())
     assert outcome(verdict)[0] == "failed"
     assert verdict is not None
@@ -137,7 +126,7 @@ def test_each_phase_of_loading_has_a_deadline_of_its_own_and_fails_the_run_for_g
 
 def test_silence_in_training_goes_on_from_the_last_checkpoint_in_a_fresh_process(watch: Watch, clock: Clock) -> None:
     watch.show("rollout")
-    clock.pass_(51)
+    clock.now += 51
     verdict = watch.verdict(Asked())
     assert verdict is not None
     assert isinstance(verdict.end, Fail)
@@ -148,7 +137,7 @@ def test_silence_in_training_goes_on_from_the_last_checkpoint_in_a_fresh_process
 def test_a_checkpoint_is_written_to_its_end_although_a_stop_waits(watch: Watch, clock: Clock) -> None:
     watch.show("checkpoint")
     watch.verdict(STOP)
-    clock.pass_(49)
+    clock.now += 49
     assert watch.verdict(STOP) is None
     assert watch.verdict(SHUTDOWN) is None
 

@@ -1,14 +1,9 @@
 """What a worker makes of what the processes of a run say: how far all are together, and which one the others wait for."""
 
+from clock import Clock
+
 from backend.contract.records import MOST_RANKS, Progress, Rank
 from worker.ranks.board import ENDED, Board
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def board(count: int, clock: Clock | None = None) -> Board:
@@ -64,7 +59,7 @@ def test_one_that_was_not_heard_while_others_were_is_remarked_on_once_it_speaks_
     clock = Clock()
     two = board(2, clock)
     for seconds in (0, 4, 8):
-        clock.now = 100.0 + seconds
+        clock.now = 1000.0 + seconds
         two.hear(0, Rank(rank=0, step=20))
         if not seconds:
             two.hear(1, Rank(rank=1, step=20))
