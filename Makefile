@@ -24,12 +24,14 @@ LAUNCHERS ?= .launchers
 BROWSER := tests/browser
 # What failed in either of them; beside it, what the browser's tests print until the others have ended.
 FAILED := .pytest_cache/failed
+# What the tests have cost since the last `make test` or `make test-all`.
+COSTS := .pytest_cache/costs
 
 # Where it is set (in many images), each process would compile the code and each test's asserts anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-ray test-trainers test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -39,13 +41,32 @@ help: ## Show this list
 run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
 	@exec $(BIN)/groupscope up $(ARGS)
 
-test: $(VENV)/.test browser ## Install what the tests need and run them (minutes)
+# $(call tests,MARKS): the tests with these marks, in the browser and beside it.
+define tests
 	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
-	$(BIN)/python -m pytest $(BROWSER) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
-	nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) --failed-list=$(FAILED); others=$$?; \
-	echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
+	$(BIN)/python -m pytest $(BROWSER) -m "$(1)" --failed-list=$(FAILED) --costs=$(COSTS) $(ARGS) >$(FAILED).browser 2>&1 & browser=$$!; \
+	nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) -m "$(1)" --failed-list=$(FAILED) --costs=$(COSTS) $(ARGS); \
+	others=$$?; echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
+endef
+
+test: $(VENV)/.test browser ## Install what the tests need and run the first ring: each module, route, setting and page, and the main job in a browser (minutes)
+	@rm -f $(COSTS)
+	$(call tests,not thorough and not alone)
+
+test-rest: $(VENV)/.test browser ## The second ring: every kill, rank, browser page and training beyond the first
+	$(call tests,thorough and not alone)
+
+test-all: $(VENV)/.test browser ## Both rings (a quarter of an hour)
+	@rm -f $(COSTS)
+	$(call tests,not alone)
+
+costs: $(VENV)/.test ## What the tests of the last `make test` or `make test-all` cost, by kind, room and test
+	@$(BIN)/python scripts/costs.py $(COSTS) $(ARGS)
+
+luck: $(VENV)/.test browser ## Run tests again and again, in random orders and beside busy processes: make luck TEST="tests/ops" N=5
+	@$(BIN)/python scripts/luck.py --costs $(COSTS) $(if $(N),--times $(N)) $(TEST)
 
 fuzz: $(VENV)/.test ## Property tests on fresh examples for ten minutes; an hour: make fuzz ARGS="--minutes 60"
 	@$(BIN)/python scripts/fuzz.py $(ARGS)
@@ -90,7 +111,7 @@ lint: $(VENV)/.test ## Formatting, lint and types
 	$(BIN)/mypy
 
 check: lint ## The same and the fast tests, while working (a minute)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not thorough"
 
 fmt: $(VENV)/.test ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

@@ -8,30 +8,29 @@ from pathlib import Path
 import drawing  # noqa: F401  # the profiles of property tests
 import httpx
 import pytest
-from failed_list import pytest_addoption, pytest_unconfigure
 from s3_server import BUCKET, S3Server
 from serving import Backend, Backends
-from skips import pytest_sessionfinish, pytest_terminal_summary
 
 from backend.bucket import bucket as buckets
 from backend.bucket.bucket import Bucket
 
-# Hooks: a skip fails in CI, and `make test` says at its end what failed.
-__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"]
+# A skip fails in CI, `make test` says at its end what failed, and each test what it cost.
+pytest_plugins = ["skips", "failed_list", "costs", "shuffle"]
 
 # Each client reads all the authorities of TLS, which takes longer than most tests: here they share one reading.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 # Markers of what only a target of its own runs.
-ALONE = ("long", "trials", "vllm", "containers", "ray", "slurm", "deploy")
+ALONE = ("long", "trials", "vllm", "containers", "ray", "slurm", "deploy", "trainers")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What only a target of its own runs is slow, too, and whatever starts a backend."""
+    """What only a target of its own runs is in neither ring of the suite, and slow, as whatever starts a backend."""
     for item in items:
-        alone = any(item.get_closest_marker(target) for target in ALONE)
+        if alone := any(item.get_closest_marker(target) for target in ALONE):
+            item.add_marker("alone")
         if alone or not {"start_backend", "shared_backend", "s3"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 

@@ -187,10 +187,11 @@ def ranks_of(worker: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent, command = int(stat.read_text().rpartition(")")[2].split()[1]), (stat.parent / "cmdline").read_text()
+            name, _, fields = stat.read_text().rpartition(")")
+            command = name + (stat.parent / "cmdline").read_text()
         except (OSError, ValueError):
             continue
-        if parent == worker and "spawn_main" in command:
+        if int(fields.split()[1]) == worker and "spawn_main" in command:
             found.append(int(stat.parent.name))
     return sorted(found)
 

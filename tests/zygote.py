@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from tests import nursery
+
 # What a first run imports is beside the module that is run.
 _IMPORTED = {
     "backend.app": ("backend.app",),
@@ -163,17 +165,61 @@ def _serve(wire: socket.socket) -> list[str]:
     return command
 
 
-def _main() -> None:
-    descriptor, *modules = json.loads(os.environ.pop("ZYGOTE"))
-    os.set_inheritable(descriptor, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@cache
+def spawn_from_a_nursery(*modules: str) -> None:
+    """What this process spawns from here on is forked from a process that has imported these modules."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.zygote"],
+            env=os.environ | {"NURSERY": json.dumps([theirs.fileno(), *modules])},
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+    nursery.Nursery(ours)
+
+
+def _fork_a_nursery() -> str | None:
+    """The same for this process, of which nothing has run. Returns in each process that is spawned, with what it runs, and here."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    if os.fork() == 0:
+        ours.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return nursery.born(theirs, parent) or os._exit(0)
+    theirs.close()
+    nursery.Nursery(ours)
+    return None
+
+
+def _import(modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    module, *sys.argv[1:] = _serve(socket.socket(fileno=descriptor))
-    sys.modules.pop(module, None)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if asked := os.environ.pop("NURSERY", None):
+        descriptor, *modules = json.loads(asked)
+        os.set_inheritable(descriptor, False)
+        _import(modules)
+        code = nursery.born(socket.socket(fileno=descriptor), os.getppid())
+    else:
+        descriptor, *modules = json.loads(os.environ.pop("ZYGOTE"))
+        os.set_inheritable(descriptor, False)
+        _import(modules)
+        module, *sys.argv[1:] = _serve(socket.socket(fileno=descriptor))
+        several = any(os.environ.get(name, "1") != "1" for name in ("GROUPSCOPE_PROCESSES", "GROUPSCOPE_NODES"))
+        code = _fork_a_nursery() if several and module != "backend.app" else None
+        if code is None:
+            sys.modules.pop(module, None)
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if code:
+        nursery.run(code)
 
 
 if __name__ == "__main__":

@@ -282,8 +282,7 @@ def _serve(
                 del open_lines[rank]
                 if rank not in heard.ended:
                     if (child := heard.children.get(rank)) is not None:
-                        child.join(_LAST_WORDS_SECONDS)
-                        heard.codes[rank] = child.exitcode or 0
+                        heard.codes[rank] = _exit_code(child)
                     if rank == first or rank not in {failed for failed, *_ in heard.failed}:
                         until = min(until, time.monotonic() + last_words())
                 continue
@@ -304,6 +303,15 @@ def _serve(
             if part is None or first in heard.ended:
                 return
             until = min(until, time.monotonic() + last_words())
+
+
+def _exit_code(child: BaseProcess) -> int:
+    """How it ended; 0 if nobody knows. Torch's agent waits for it, too, and who comes second learns it only once the first has noted it."""
+    until = time.monotonic() + _LAST_WORDS_SECONDS
+    child.join(_LAST_WORDS_SECONDS)
+    while child.exitcode is None and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS / 10)
+    return child.exitcode or 0
 
 
 def _cause(attempt: int, heard: Heard, launched: list[BaseException], count: int) -> Fail:
