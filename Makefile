@@ -41,11 +41,11 @@ help: ## Show this list
 run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
 	@exec $(BIN)/groupscope up $(ARGS)
 
-# $(call tests,MARKS): the tests with these marks, in the browser and beside it.
+# $(call tests,MARKS,OPTIONS): the tests with these marks, in the browser and beside it, there with these options.
 define tests
 	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
 	$(BIN)/python -m pytest $(BROWSER) -m "$(1)" --failed-list=$(FAILED) --costs=$(COSTS) $(ARGS) >$(FAILED).browser 2>&1 & browser=$$!; \
-	nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) -m "$(1)" --failed-list=$(FAILED) --costs=$(COSTS) $(ARGS); \
+	nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) -m "$(1)" --failed-list=$(FAILED) --costs=$(COSTS) $(2) $(ARGS); \
 	others=$$?; echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
@@ -53,7 +53,7 @@ endef
 
 test: $(VENV)/.test browser ## Install what the tests need and run the first ring: each module, route, setting and page, and the main job in a browser (minutes)
 	@rm -f $(COSTS)
-	$(call tests,not thorough and not alone)
+	$(call tests,not thorough and not alone,--reach)
 
 test-rest: $(VENV)/.test browser ## The second ring: every kill, rank, browser page and training beyond the first
 	$(call tests,thorough and not alone)

@@ -15,7 +15,7 @@ from backend.bucket import bucket as buckets
 from backend.bucket.bucket import Bucket
 
 # A skip fails in CI, `make test` says at its end what failed, and each test what it cost.
-pytest_plugins = ["skips", "failed_list", "costs", "shuffle"]
+pytest_plugins = ["skips", "failed_list", "costs", "shuffle", "reach"]
 
 # Each client reads all the authorities of TLS, which takes longer than most tests: here they share one reading.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)

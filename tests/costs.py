@@ -5,10 +5,8 @@ than the table allows fails the run. Seconds differ from machine to machine: the
 seconds is a warning. docs/testing.md says how to read them; `make costs` prints them again from the file of the last run.
 """
 
-import functools
 import json
 import os
-import sys
 import time
 import tomllib
 from collections import Counter, defaultdict
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Note, install, on_call
 
 ROOMS = Path(__file__).parent / "house/rooms.toml"
 # What is counted, in the order of what it costs.
@@ -70,60 +69,31 @@ def count(kind: str, number: int = 1) -> None:
         _started[_owners[-1]][kind] += number
 
 
-Counts = Callable[..., Mapping[str, int]]
+def _starts(kind: str) -> Note:
+    return lambda *given, **named: count(kind)
 
 
-def _one(kind: str) -> Counts:
-    return lambda *given, **named: {kind: 1}
+def _forks(like: str, *given: object, **named: object) -> None:
+    count("processes")
+    if (kind := {"backend.app": "backends", "worker.main": "torch"}.get(like)) is not None:
+        count(kind)
 
 
-def _forked(like: str, *given: object, **named: object) -> Mapping[str, int]:
-    kinds = {"backend.app": "backends", "worker.main": "torch"}
-    return {"processes": 1} | ({kinds[like]: 1} if like in kinds else {})
+def _loads(page: object, url: str, **named: object) -> None:
+    if not url.endswith("/_stcore/health"):
+        count("tabs")
 
 
-def _spawned(*given: object, nprocs: int, **named: object) -> Mapping[str, int]:
-    return {"ranks": nprocs}
-
-
-def _loaded(page: object, url: str, **named: object) -> Mapping[str, int]:
-    return {} if url.endswith("/_stcore/health") else {"tabs": 1}
-
-
-# Where something is started: the module, the function or method in it, and what one call starts.
-_PLACES: tuple[tuple[str, str, Counts], ...] = (
-    ("serving", "Serving.__init__", _one("backends")),
-    ("zygote", "start", _forked),
-    ("torch.multiprocessing", "start_processes", _spawned),
-    ("worker.group_step", "GroupStep.update", _one("steps")),
-    ("worker.preferences.trainer", "PairLearner.update", _one("steps")),
-    ("transformers.trainer", "Trainer.training_step", _one("steps")),
-    ("streamlit.testing.v1.app_test", "AppTest._run", _one("pages")),
-    ("playwright.sync_api", "BrowserType.launch", _one("browsers")),
-    ("playwright.sync_api", "BrowserType.launch_persistent_context", _one("browsers")),
-    ("playwright.sync_api", "Page.goto", _loaded),
-)
-_counted = set[tuple[str, str]]()
-
-
-def _count_calls() -> None:
-    """Of whatever has been imported by now."""
-    for module, path, counts in _PLACES:
-        if module in sys.modules and (module, path) not in _counted:
-            _counted.add((module, path))
-            *holders, name = path.split(".")
-            holder = functools.reduce(getattr, holders, sys.modules[module])
-            setattr(holder, name, _counting(getattr(holder, name), counts))
-
-
-def _counting(function: Callable[..., Any], counts: Counts) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def counting(*given: Any, **named: Any) -> Any:
-        for kind, number in counts(*given, **named).items():
-            count(kind, number)
-        return function(*given, **named)
-
-    return counting
+on_call("serving", "Serving.__init__", _starts("backends"))
+on_call("zygote", "start", _forks)
+on_call("torch.multiprocessing", "start_processes", lambda *given, nprocs, **named: count("ranks", nprocs))
+on_call("worker.group_step", "GroupStep.update", _starts("steps"))
+on_call("worker.preferences.trainer", "PairLearner.update", _starts("steps"))
+on_call("transformers.trainer", "Trainer.training_step", _starts("steps"))
+on_call("streamlit.testing.v1.app_test", "AppTest._run", _starts("pages"))
+on_call("playwright.sync_api", "BrowserType.launch", _starts("browsers"))
+on_call("playwright.sync_api", "BrowserType.launch_persistent_context", _starts("browsers"))
+on_call("playwright.sync_api", "Page.goto", _loads)
 
 
 def _processor_seconds() -> float:
@@ -145,7 +115,7 @@ def _processor_seconds() -> float:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """The costs of a test go with the report of its teardown, from whichever process ran it."""
-    _count_calls()
+    install()
     _started.clear()
     _owners[:] = [item.nodeid]
     item.stash[_BEGAN] = time.monotonic(), _processor_seconds()

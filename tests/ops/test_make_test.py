@@ -63,15 +63,27 @@ def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
 
 def test_continuous_integration_runs_no_test_twice() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert [line for line in lines if line.startswith("make ")] == ["make lint", "make test", "make bench-trials"]
+    made = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
+    assert made == ["lint", "test", "test-rest", "bench-trials"]
+    marks = dict(
+        re.findall(
+            r"^(test[-\w]*):.*\n(?:\t@rm.*\n)?\t\$\(call tests,([^,)]*)", (ROOT / "Makefile").read_text(), re.MULTILINE
+        )
+    )
+    rings = {"test": "not thorough and not alone", "test-rest": "thorough and not alone", "test-all": "not alone"}
+    assert marks == rings
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert f"-m '{rings['test']}'" in project["addopts"], "pytest by itself runs the first ring"
 
 
-def test_what_make_test_leaves_out_has_a_target_of_its_own() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    left_out = re.findall(r"not (\w+)", project["tool"]["pytest"]["ini_options"]["addopts"])
-    assert left_out == ["long", "trials", "vllm", "containers", "ray", "slurm", "deploy", "trainers"]
+def test_what_is_in_neither_ring_has_a_target_of_its_own(request: pytest.FixtureRequest) -> None:
     run = re.findall(r"-m pytest .*-m (\w+)", (ROOT / "Makefile").read_text())
-    assert sorted({*run}) == sorted(left_out)
+    (conftest,) = (
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if getattr(plugin, "__file__", "") == str(ROOT / "tests/conftest.py")
+    )
+    assert {*run} == {*conftest.ALONE}
 
 
 @pytest.mark.slow

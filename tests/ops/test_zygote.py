@@ -1,8 +1,10 @@
 """A forked process is what `python -m` would have started: its own environment, limits, log and end."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,48 @@ def test_what_libraries_read_when_they_are_imported_is_given_to_a_process_of_its
     assert not isinstance(process, zygote.Forked)
     assert process.wait(timeout=60) == 0
     assert (tmp_path / "log").read_text().startswith("elsewhere False")
+
+
+SPAWNS = """
+import json, multiprocessing, os, signal, sys, time
+from multiprocessing import resource_tracker
+sys.path[:0] = {paths!r}
+import zygote
+
+def look(queue):
+    queue.put([os.getppid(), os.environ["TEST_NAME"], "wave" in sys.modules, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))])
+    sys.exit(7)
+
+def stay(queue):
+    queue.put(0)
+    signal.pause()
+
+if __name__ == "__main__":
+    zygote.spawn_from_a_nursery("wave")
+    resource_tracker.ensure_running()  # which unblocks signals
+    spawn, seen, codes = multiprocessing.get_context("spawn"), [], []
+    for name in ("one", "other"):
+        os.environ["TEST_NAME"] = name
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        process = spawn.Process(target=look, args=[queue := spawn.SimpleQueue()])
+        process.start()
+        seen.append(queue.get())
+        process.join()
+        codes.append(process.exitcode)
+    (killed := spawn.Process(target=stay, args=[queue])).start()
+    queue.get()
+    killed.kill()
+    killed.join()
+    print(json.dumps([os.getpid(), seen, [*codes, killed.exitcode]]))
+"""
+
+
+def test_what_is_spawned_from_a_nursery_is_a_child_of_the_one_that_asked(tmp_path: Path) -> None:
+    root = Path(zygote.__file__).parents[1]
+    program = tmp_path / "program.py"
+    program.write_text(SPAWNS.format(paths=[str(root), str(root / "tests")]))
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=60)
+    parent, seen, codes = json.loads(ran.stdout)
+    assert seen == [[parent, name, True, [signal.SIGTERM]] for name in ("one", "other")]
+    assert codes == [7, 7, -signal.SIGKILL]
+    assert ran.stderr == ""

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 import torch
+from processes import wait_until
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
 from backend.contract.protocol import Fail
@@ -99,6 +100,11 @@ def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     time.sleep(600)
 
 
+def gone(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or "Z" in stat.read_text()
+
+
 def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, line: Line) -> None:
     other = ranks.gather(os.getpid())[1]
     if not ranks.first:
@@ -106,8 +112,7 @@ def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, li
         raise RunFailure("prompt_too_long", "Shorten it.")
 
     def send(number: int) -> None:
-        while Path(f"/proc/{other}/stat").exists() and "Z" not in Path(f"/proc/{other}/stat").read_text():
-            time.sleep(0.01)  # until the other one has gone
+        wait_until(lambda: gone(other), "the other one has gone")
         time.sleep(0.2)
         line.ask("send", number)
 

@@ -8,7 +8,7 @@ from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 import torch
-from processes import free_port
+from processes import free_port, wait_until
 from wire import claimed
 
 from backend.contract.home import CannotStart, load
@@ -29,10 +29,7 @@ def announced(*parts: tuple[int, int]) -> Announced:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(condition, "the nodes know it", longest_pause=0.02)
 
 
 def never(*_: object) -> bool:
