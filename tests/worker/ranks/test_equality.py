@@ -1,10 +1,13 @@
 """Several processes train what one trains: the same tokens, and every number of every step."""
 
+import base64
+import io
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from together import apart, in_float64, together, whole
@@ -36,11 +39,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
 }
 
-Outcome = tuple[list[Any], dict[str, torch.Tensor]]
+Outcome = tuple[list[Any], list[Any], dict[str, torch.Tensor]]
 
 
 def trained(ranks: Ranks, folder: Path, names: Sequence[str], steps: int) -> dict[str, Outcome]:
-    """What was reported, and the weights, of a training in float64 of each variant."""
+    """What was reported, its token traces, and the weights, of a training in float64 of each variant."""
     return {name: outcome(ranks, folder / name, dict(VARIANTS[name]), steps) for name in names}
 
 
@@ -54,11 +57,14 @@ def outcome(ranks: Ranks, store: Path, variant: dict[str, Any], steps: int) -> O
             configured(**{"budget": budget, "sampling": SAMPLING, **variant}), store, witness, ranks=ranks, fast=fast
         )
     reported = [message.model_dump(mode="json") for kind, message in witness.messages if kind == "report"]
+    # As values: they are rounded to float32 in the file, where two that differ by 1e-16 may become two that differ, and so do the files.
+    files = [trace["data"] for report in reported if (trace := report.pop("trace")) is not None]
+    traces = [pq.read_table(io.BytesIO(base64.b64decode(file))).to_pylist() for file in files]
     for report in reported:  # one process alone has no figures by process, and does not say that it is alone
         for line in report["logs"]:
             line["message"] = line["message"].replace(f"{ranks.count} processes, ", "")
         report["metrics"] = {name: of for name, of in report["metrics"].items() if not name.startswith(BY_RANK)}
-    return reported, {name: whole(one) for name, one in policy.named_parameters()}
+    return reported, traces, {name: whole(one) for name, one in policy.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +74,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outc
     return cache(lambda name, steps: trained(ALONE, folder, [name], steps)[name])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
@@ -90,9 +97,11 @@ def test_several_processes_train_what_one_trains(
 ) -> None:
     first, *others = together(count, shards, tmp_path, trained, tmp_path, names, steps)
     for name in names:
-        reports, weights = alone(name, steps)
+        reports, traces, weights = alone(name, steps)
         assert apart(reports, first[name][0], name) == []
-        for _, own in (first[name], *(other[name] for other in others)):
+        assert len(traces) == steps
+        assert apart(traces, first[name][1], f"{name}, traces", by=2e-6) == []
+        for *_, own in (first[name], *(other[name] for other in others)):
             assert own.keys() == weights.keys()
             for parameter, values in weights.items():
                 assert torch.allclose(own[parameter], values, rtol=0, atol=1e-10), (name, parameter)

@@ -125,7 +125,7 @@ def fail_while_the_first_has_much_to_send(ranks: Ranks, device: torch.device, li
 def send_slowly_once_another_node_failed(ranks: Ranks, device: torch.device, line: Line) -> None:
     line.ask("send", 0)  # from here on the other node has failed
     for number in (1, 2):
-        time.sleep(1.0)  # as for the report of a large step
+        time.sleep(0.5)  # as for the report of a large step
         line.ask("send", number)
     raise DistError("the other one has gone")
 
@@ -204,7 +204,8 @@ def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
 
 
 def test_an_interrupted_first_process_ends_the_others() -> None:
-    assert run(leave) == "paused"
+    with patch.object(launch, "_LEAVE_SECONDS", 0.5):
+        assert run(leave) == "paused"
 
 
 def lose_another_node(ranks: Ranks, device: torch.device, line: Line) -> None:
@@ -218,7 +219,7 @@ def test_a_node_that_was_lost_is_named_once_it_is_known_and_a_torn_connection_is
     said = Fail(attempt=3, error=RunError(code="rank_died", message="Node 1 was lost."), retryable=True)
 
     def elsewhere() -> tuple[int, Fail, bool] | None:
-        return (1, said, False) if known and lost and time.monotonic() - lost[0] > 2 else None
+        return (1, said, False) if known and lost and time.monotonic() - lost[0] > 0.6 else None
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), elsewhere)

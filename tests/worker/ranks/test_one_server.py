@@ -18,7 +18,7 @@ from worker.policy.policy import Policy
 from worker.ranks.ranks import ALONE, Ranks
 from worker.rollout.vllm_engine import VllmEngine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(600)]
 
 STEPS = 3
 REMARK = "memory is short here"

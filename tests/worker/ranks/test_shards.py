@@ -51,6 +51,7 @@ def halfway(
     return [one.path for one in witness.checkpoints], {name: whole(one) for name, one in policy.named_parameters()}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
