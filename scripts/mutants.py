@@ -1,6 +1,6 @@
 """Takes each protection away, one at a time, in a copy of the tree, and sees its test fail: `make mutants`.
 
-tests/mutants.toml lists them: what is protected, the line that protects it, what stands there instead, and the test. A
+tests/mutants.toml lists them: what is protected, the code that protects it, what stands there instead, and the test. A
 mutant that lives is a protection that no test would miss. `make mutants ARGS="-k lease"` runs those whose name has the word.
 """
 
@@ -12,19 +12,23 @@ import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, groupby
-from operator import itemgetter
 from pathlib import Path
 from queue import Queue
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from mutation import Definitions, definitions, mutated
+
 ROOT = Path(__file__).parents[1]
+LIST = ROOT / "tests/mutants.toml"
 FOLDERS = ("backend", "worker", "dashboard", "groupscope", "tests", "scripts", "docs")
 AT_ONCE = 2
 FILES = ("pyproject.toml", "docker-compose.yml", "Dockerfile", "README.md")
+BOTH_RINGS = ("-m", "not alone")
 
 
-def ran(test: str, tree: Path) -> tuple[int, str]:
+def ran(test: str, tree: Path, *options: str) -> tuple[int, str]:
     """What pytest ended with, and what it said. A test that does not end proves nothing: -1."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *test.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *test.split()]
     try:
         ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600, check=False)
     except subprocess.TimeoutExpired:
@@ -32,16 +36,20 @@ def ran(test: str, tree: Path) -> tuple[int, str]:
     return ended.returncode, ended.stdout[-2000:]
 
 
-def lives(mutant: dict[str, str], tree: Path) -> str | None:
+def lives(mutant: dict[str, str], among: Definitions, tree: Path) -> str | None:
     """Whether the test would miss the protection: what pytest said; None: it fails with the mutant."""
-    path = tree / mutant["file"]
-    original = path.read_text()
-    path.write_text(original.replace(mutant["line"], mutant["instead"], 1))
+    path, text = mutated(mutant, among)
+    original = (tree / path).read_text()
+    (tree / path).write_text(text)
     try:
-        code, said = ran(mutant["test"], tree)
+        code, said = ran(mutant["test"], tree, "-x", *BOTH_RINGS)
+        return None if code == 1 else f"pytest ended with {code}\n{said}"
     finally:
-        path.write_text(original)
-    return None if code == 1 else f"pytest ended with {code}\n{said}"
+        (tree / path).write_text(original)
+
+
+def files(mutant: dict[str, str]) -> str:
+    return " ".join(test.partition("::")[0] for test in mutant["test"].split())
 
 
 def copy_to(tree: Path) -> Path:
@@ -56,16 +64,16 @@ def copy_to(tree: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
     parser.add_argument("-k", default="", help="only mutants whose name has this word")
-    word, listed = parser.parse_args().k, tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]
-    wanted, living, numbers = [one for one in listed if word in one["name"]], list[str](), count(1)
-    trees = Queue[Path]()
+    asked, listed = parser.parse_args(), tomllib.loads(LIST.read_text())["mutant"]
+    wanted = [one for one in listed if asked.k in one["name"]]
+    among, living, numbers, trees = definitions(ROOT), list[str](), count(1), Queue[Path]()
 
-    def run_all(of_one_test: list[dict[str, str]]) -> None:
-        tree = trees.get()
-        code, said = ran(of_one_test[0]["test"], tree)
+    def run_all(of_one_file: list[dict[str, str]]) -> None:
+        tree, tests = trees.get(), dict.fromkeys(test for mutant in of_one_file for test in mutant["test"].split())
+        code, said = ran(" ".join(tests), tree, "-x", *BOTH_RINGS)
         unsound = f"its test does not pass without the mutant, either\n{said}" if code else None
-        for mutant in of_one_test:
-            said_here = unsound or lives(mutant, tree)
+        for mutant in of_one_file:
+            said_here = unsound or lives(mutant, among, tree)
             result = "LIVES " if said_here else "killed"
             print(
                 f"{next(numbers):>3} of {len(wanted)}  {result}  {mutant['name']}\n{said_here or ''}",
@@ -79,8 +87,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
         for number in range(AT_ONCE):
             trees.put(copy_to(Path(folder) / str(number)))
-        by_test = groupby(sorted(wanted, key=itemgetter("test")), itemgetter("test"))
-        list(pool.map(run_all, [list(mutants) for _, mutants in by_test]))
+        by_file = groupby(sorted(wanted, key=files), files)
+        list(pool.map(run_all, [list(mutants) for _, mutants in by_file]))
     print(f"{len(wanted) - len(living)} of {len(wanted)} mutants were killed")
     return 1 if living else 0
 
