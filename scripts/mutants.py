@@ -2,18 +2,23 @@
 
 tests/mutants.toml lists them: what is protected, the code that protects it, what stands there instead, and the test. A
 mutant that lives is a protection that no test would miss. `make mutants ARGS="-k lease"` runs those whose name has the word.
+With --record, a mutant whose test is a whole file gets the test in it that fails, if possible one that `make test` runs;
+interrupted, the next call goes on.
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, groupby
 from pathlib import Path
 from queue import Queue
+from threading import Lock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from mutation import Definitions, definitions, mutated
@@ -24,6 +29,10 @@ FOLDERS = ("backend", "worker", "dashboard", "groupscope", "tests", "scripts", "
 AT_ONCE = 2
 FILES = ("pyproject.toml", "docker-compose.yml", "Dockerfile", "README.md")
 BOTH_RINGS = ("-m", "not alone")
+# The first ring is what pytest runs unasked.
+RINGS = ((), ("-m", "thorough and not alone"))
+ONE_TEST = re.compile(r"[\w/]+\.py::[\w./:\[\]-]+")
+_WRITING = Lock()
 
 
 def ran(test: str, tree: Path, *options: str) -> tuple[int, str]:
@@ -36,16 +45,42 @@ def ran(test: str, tree: Path, *options: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout[-2000:]
 
 
-def lives(mutant: dict[str, str], among: Definitions, tree: Path) -> str | None:
+def failing(test: str, tree: Path) -> Iterator[str]:
+    """The tests that fail, those of the first ring before those of the second."""
+    for ring in RINGS:
+        names = tree / "failed"
+        names.unlink(missing_ok=True)
+        ran(test, tree, "--maxfail=5", f"--failed-list={names}", *ring)
+        for name in names.read_text().splitlines() if names.exists() else ():
+            # Any of its parameters fails it; but those that are in the second ring alone must be named.
+            yield name if ring and ONE_TEST.fullmatch(name) else name.partition("[")[0]
+
+
+def lives(mutant: dict[str, str], among: Definitions, tree: Path, *, records: bool) -> str | None:
     """Whether the test would miss the protection: what pytest said; None: it fails with the mutant."""
     path, text = mutated(mutant, among)
     original = (tree / path).read_text()
     (tree / path).write_text(text)
     try:
-        code, said = ran(mutant["test"], tree, "-x", *BOTH_RINGS)
-        return None if code == 1 else f"pytest ended with {code}\n{said}"
+        if not records:
+            code, said = ran(mutant["test"], tree, "-x", *BOTH_RINGS)
+            return None if code == 1 else f"pytest ended with {code}\n{said}"
+        # A test that fails only after the others of its file names nothing.
+        alone = (test for test in failing(mutant["test"], tree) if ran(test, tree, "-x", *BOTH_RINGS)[0] == 1)
+        if (test := next(alone, None)) is None:
+            return f"no test of {mutant['test']} fails by itself\n"
+        record(mutant, test)
+        return None
     finally:
         (tree / path).write_text(original)
+
+
+def record(mutant: dict[str, str], test: str) -> None:
+    """Write the test into the list, in which all else stays as it is written."""
+    with _WRITING:
+        text = LIST.read_text()
+        before, name, after = text.partition(f'name = "{mutant["name"]}"\n')
+        LIST.write_text(before + name + after.replace(f'test = "{mutant["test"]}"', f'test = "{test}"', 1))
 
 
 def files(mutant: dict[str, str]) -> str:
@@ -64,7 +99,9 @@ def copy_to(tree: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
     parser.add_argument("-k", default="", help="only mutants whose name has this word")
+    parser.add_argument("--record", action="store_true", help="write the test that fails in place of its file")
     asked, listed = parser.parse_args(), tomllib.loads(LIST.read_text())["mutant"]
+    listed = [one for one in listed if not (asked.record and ONE_TEST.fullmatch(one["test"]))]
     wanted = [one for one in listed if asked.k in one["name"]]
     among, living, numbers, trees = definitions(ROOT), list[str](), count(1), Queue[Path]()
 
@@ -73,7 +110,7 @@ def main() -> int:
         code, said = ran(" ".join(tests), tree, "-x", *BOTH_RINGS)
         unsound = f"its test does not pass without the mutant, either\n{said}" if code else None
         for mutant in of_one_file:
-            said_here = unsound or lives(mutant, among, tree)
+            said_here = unsound or lives(mutant, among, tree, records=asked.record)
             result = "LIVES " if said_here else "killed"
             print(
                 f"{next(numbers):>3} of {len(wanted)}  {result}  {mutant['name']}\n{said_here or ''}",
