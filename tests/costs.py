@@ -96,20 +96,24 @@ on_call("playwright.sync_api", "BrowserType.launch_persistent_context", _starts(
 on_call("playwright.sync_api", "Page.goto", _loads)
 
 
+_ours: dict[str, bool] = {
+    str(os.getpid()): True
+}  # of each process that there is: whether this one has started it, or one of those
+
+
 def _processor_seconds() -> float:
     """Of this process and all that it has started, also of those that have ended."""
-    spent, children = dict[int, int](), defaultdict[int, list[int]](list)
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-            spent[int(name)] = sum(map(int, fields[11:15]))  # user and system, its own and its ended children's
-            children[int(fields[1])].append(int(name))
-    total, waiting = 0, [os.getpid()]
-    while waiting:
-        process = waiting.pop()
-        total += spent.get(process, 0)
-        waiting += children[process]
-    return total / _TICKS
+    there, ticks = set(filter(str.isdigit, os.listdir("/proc"))), 0
+    for gone in _ours.keys() - there:
+        del _ours[gone]
+    # in the order of their start, so that a parent comes before its children; those of others are looked at once
+    for process in sorted(there, key=int):
+        if _ours.get(process, True):
+            with suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                if _ours.setdefault(process, _ours.get(fields[1].decode(), False)):
+                    ticks += sum(map(int, fields[11:15]))  # user and system, its own and its ended children's
+    return ticks / _TICKS
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
