@@ -42,30 +42,6 @@ def test_an_upload_comes_back_as_it_was(backend: Backend) -> None:
     assert sorted(path.name for path in (backend.home / "uploads").iterdir()) == ["1.jsonl", "2.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "The file is empty"),
-        (b"\n\n", "The file is empty"),
-        (b'{"a": 1}\n{"a": \n', "line 2: is not valid JSON: Expecting value at column"),
-        (b'{"a": 1}\n[1]\n', "line 2: is an array, not an object"),
-        (b'"x"\n', "line 1: is a string, not an object"),
-        (b'{"a": "\xe4\xc3\xb6"}\n' * 2 + b'{"a": "\xc3\xb6"}\n', "line 1: is not UTF-8 (byte 8)"),
-        (b'{"a": NaN}\n', "line 1: has a number that cannot be read: NaN"),
-        (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: has a number that cannot be read"),
-        (b'{"a": ' + b"[" * 100_000 + b"\n", "line 1: is nested too deeply"),
-    ],
-)
-def test_a_file_that_is_no_jsonl_is_refused_by_line_and_leaves_nothing(
-    shared_backend: Backend, content: bytes, message: str
-) -> None:
-    with pytest.raises(ApiError) as caught:
-        shared_backend.client.upload("x.jsonl", content)
-    assert caught.value.status == 422
-    assert message in caught.value.message
-    assert list((shared_backend.home / "uploads").iterdir()) == []
-
-
 def test_text_that_has_no_utf8_is_replaced_in_the_preview(backend: Backend) -> None:
     upload = backend.client.upload("x", b'{"a": "x\\ud800y", "\\ud800": 1}')
     assert backend.client.preview_upload(upload.id).rows == [{"a": "x\ufffdy", "\ufffd": 1}]
