@@ -116,6 +116,7 @@ def test_starts_a_second_one(browser): browser.browser_type.launch(executable_pa
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_starts_a_second_browser_fails_with_a_sentence(tmp_path: Path) -> None:
     """A whole run of pytest, with two processes: the browser that the tests share counts once, however many processes start it."""
     table, costs, room = tmp_path / "rooms.toml", tmp_path / "costs", tmp_path / "tests/browser"

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, PropertyMock, patch
 
 import psutil
 import pytest
@@ -153,6 +153,12 @@ def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(whi
     with pytest.raises(RankFailed, match=rf"Process {which} of the 2 processes .* died \(SIGKILL\)") as failed:
         run(die, which)
     assert failed.value.fail.retryable
+
+
+def test_an_exit_status_that_torchs_agent_has_taken_is_asked_for_until_it_has_noted_it() -> None:
+    child = Mock()
+    type(child).exitcode = PropertyMock(side_effect=[None, None, -9, -9])
+    assert launch._exit_code(child) == -9
 
 
 def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() -> None:
