@@ -27,7 +27,9 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", help="files, folders or names of tests")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--busy", type=int, default=2, help="processes that do nothing but keep a processor busy")
-    parser.add_argument("--slowest", type=int, default=40, help="how many of the slowest tests to take if none are named")
+    parser.add_argument(
+        "--slowest", type=int, default=40, help="how many of the slowest tests to take if none are named"
+    )
     parser.add_argument("--costs", type=Path, default=Path(".pytest_cache/costs"))
     asked = parser.parse_args()
     tests, failed = asked.tests or slowest(asked.costs, asked.slowest), list[int]()
