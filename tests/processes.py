@@ -142,15 +142,20 @@ class Site:
     ) -> subprocess.Popen[bytes]:
         return self._start("worker.main", module, "--backend", backend or self.url, home=home, **environment)
 
-    def held_worker(self, *steps: int, home: Path | None = None) -> subprocess.Popen[bytes]:
+    def held_worker(self, *steps: int, home: Path | None = None, **environment: str) -> subprocess.Popen[bytes]:
         """A worker that waits before each of these steps of a run's first attempt until `go_on` names it."""
-        return self.worker(home, module="tests.faults.worker_held", TEST_HELD_AT=" ".join(map(str, steps)))
+        return self.worker(
+            home, module="tests.faults.worker_held", TEST_HELD_AT=" ".join(map(str, steps)), **environment
+        )
+
+    def wait_for_held(self, step: int, home: Path | None = None) -> None:
+        wait_until((home or self.home).joinpath(f"held at {step}").exists, f"the worker has come to step {step}")
 
     def go_on(self, step: int, until: int | None = None, home: Path | None = None) -> None:
         """Let the held worker do this step, and wait until it has come to another."""
         (home or self.home).joinpath(f"go on {step}").touch()
         if until is not None:
-            wait_until((home or self.home).joinpath(f"held at {until}").exists, f"it has come to step {until}")
+            self.wait_for_held(until, home)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""
@@ -183,17 +188,18 @@ class Site:
 
 
 def ranks_of(worker: int) -> list[int]:
-    """The processes of the run that a worker has, in the order of their start."""
-    found = []
+    """The processes of the run that a worker has, or the one that it started, in the order of their start."""
+    found, parents = dict[int, int](), dict[int, int]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, fields = stat.read_text().rpartition(")")
             command = name + (stat.parent / "cmdline").read_text()
         except (OSError, ValueError):
             continue
-        if int(fields.split()[1]) == worker and "spawn_main" in command:
-            found.append(int(stat.parent.name))
-    return sorted(found)
+        parents[int(stat.parent.name)] = parent = int(fields.split()[1])
+        if "spawn_main" in command:
+            found[int(stat.parent.name)] = parent
+    return sorted(process for process, parent in found.items() if worker in (parent, parents.get(parent)))
 
 
 # Completions are cut when an answer has begun, which takes three times as many tokens; what they begin with differs all the same.

@@ -483,6 +483,7 @@ def test_an_archive_is_its_owners_alone_and_not_there_before_it_is_whole(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.tar", "home"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(site: Site, tmp_path: Path) -> None:
     site.backend()

@@ -54,6 +54,7 @@ def saved(backend: Backend, bucket: Bucket, folder: Path) -> Actor:
     return actor
 
 
+@pytest.mark.thorough
 def test_all_that_use_a_bucket_know_it_by_one_name_also_if_they_come_at_once(bucket: Bucket) -> None:
     with ThreadPoolExecutor() as pool:
         names = set(pool.map(lambda _: bucket.name(), range(4)))
@@ -169,6 +170,7 @@ def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewh
     assert [one.run_id for one in backend.client.deletions()] == [there.run_id]
 
 
+@pytest.mark.thorough
 def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
     start_backend: Callable[..., Backend], bucket: Bucket, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

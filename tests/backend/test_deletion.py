@@ -148,6 +148,7 @@ def test_a_deletion_that_a_restart_broke_off_goes_on(
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_others_write_between_the_slices_of_a_large_deletion(start_backend: Callable[..., Backend]) -> None:
     backend = start_backend()

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from processes import free_port
 from recorded import finish, queue, train
-from serving import TOKEN, Backend
+from serving import TOKEN, Backend, Backends
 from typer.testing import CliRunner, Result
 
 from backend.bucket import bucket as buckets
@@ -35,9 +35,32 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(f"GROUPSCOPE_{name}", "")
 
 
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a recorded run, token traces, an upload and a checkpoint, as a healthy one has them."""
+    with Backends(tmp_path_factory.mktemp("healthy") / "home") as backends:
+        backend = backends.start()
+        record(backend)
+        with backend.services.database.write() as tx:
+            tx.exec_driver_sql("UPDATE checkpoint SET store = '#abcd'")
+        with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return backend.home
+
+
 @pytest.fixture
-def installation(backend: Backend) -> Backend:
-    """A backend with a recorded run, token traces, an upload and a checkpoint, as a healthy home has them."""
+def installation(healthy: Path, tmp_path: Path, start_backend: Callable[..., Backend]) -> Backend:
+    """A backend on a copy of it."""
+    home = tmp_path / "home"
+    shutil.copytree(healthy, home)
+    home.chmod(0o700)
+    backend = start_backend()
+    with backend.services.database.write() as tx:
+        tx.exec_driver_sql("UPDATE checkpoint SET store = ? || store", (str(home.resolve() / "checkpoints"),))
+    return backend
+
+
+def record(backend: Backend) -> None:
     run = queue(backend.client)
     claimed = train(backend.client, run, steps=2, total=2, prompts=2, group_size=3, traced=True)
     store = backend.home.resolve() / "checkpoints"
@@ -55,10 +78,8 @@ def installation(backend: Backend) -> Backend:
         )
     finish(backend.client, run, claimed)
     backend.client.upload("sums.jsonl", b'{"prompt": "1+1=", "answer": "2"}\n')
-    backend.home.chmod(0o700)
     with backend.services.database.write() as tx:  # the backend's clock of the tests stands in the future
         tx.exec_driver_sql("UPDATE run SET created_at = '2026-01-01 00:00:00.000000'")
-    return backend
 
 
 def examined(backend: Backend, *options: str, url: str | None = None, token: str = TOKEN) -> Result:
@@ -259,6 +280,7 @@ def test_a_torch_that_fails_to_start_is_named(installation: Backend, monkeypatch
     assert (said.exit_code, "torch fails: ImportError: libcudart.so.13" in said.output) == (1, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_real_torch_says_what_a_worker_here_would_train_on(installation: Backend) -> None:
     asked = subprocess.run(

@@ -2,13 +2,16 @@
 
 import math
 import re
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from acting import GRPO, Actor, group
 from processes import wait_until
-from serving import Backend
+from serving import Backend, Backends
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError
@@ -34,16 +37,49 @@ def trained(actor: Actor, first: int, last: int, sign: float = 1.0) -> None:
         actor.report(step, metrics={"reward": reward, "loss": 1.0}, groups=[group(prompt_id=f"p{step % 5}")])
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """A finished run with two checkpoints: the database in which it is, and the run."""
+    folder = tmp_path_factory.mktemp("parent")
+    with Backends(folder / "home") as backends:
+        backend = backends.start()
+        run = backend.client.create_run(config())
+        actor = Actor(backend.client).begin()
+        trained(actor, 0, AT)
+        actor.save(AT)
+        trained(actor, AT, STEPS)
+        actor.save(STEPS)
+        actor.finish()
+        with (
+            closing(sqlite3.connect(folder / "home" / "groupscope.db")) as database,
+            closing(sqlite3.connect(folder / "recorded.db")) as copy,
+        ):
+            database.backup(copy)
+    return folder / "recorded.db", run
+
+
 @pytest.fixture
-def parent(backend: Backend) -> Run:
-    run = backend.client.create_run(config())
-    actor = Actor(backend.client).begin()
-    trained(actor, 0, AT)
-    actor.save(AT)
-    trained(actor, AT, STEPS)
-    actor.save(STEPS)
-    actor.finish()
-    return run
+def parent(recorded: tuple[Path, Run]) -> Run:
+    return recorded[1]
+
+
+@pytest.fixture
+def backend(recorded: tuple[Path, Run], tmp_path: Path, start_backend: Callable[..., Backend]) -> Backend:
+    """One of the test's own, in which the parent is."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "groupscope.db").write_bytes(recorded[0].read_bytes())
+    return start_backend()
+
+
+@pytest.fixture(scope="module")
+def read_only(recorded: tuple[Path, Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Backend, Run]]:
+    """One with the parent and a fork of it, for tests that change nothing; the fork."""
+    home = tmp_path_factory.mktemp("fork")
+    (home / "groupscope.db").write_bytes(recorded[0].read_bytes())
+    with Backends(home) as backends:
+        backend = backends.start()
+        yield backend, forked(backend, recorded[1])[0]
 
 
 def forked(backend: Backend, of: Run, at: int = AT, until: int = 70) -> tuple[Run, Actor]:
@@ -83,10 +119,9 @@ def test_a_fork_has_the_steps_of_its_trunk_and_then_its_own(backend: Backend, pa
 @pytest.mark.parametrize("window", [(0, 69), (0, 39), (38, 41), (40, 69), (13, 66)])
 @pytest.mark.parametrize("points", [4, 10, 40])
 def test_a_thinned_series_of_a_fork_is_that_of_its_values(
-    backend: Backend, parent: Run, window: tuple[int, int], points: int
+    read_only: tuple[Backend, Run], window: tuple[int, int], points: int
 ) -> None:
-    fork, _ = forked(backend, parent)
-    low, high = window
+    (backend, fork), (low, high) = read_only, window
     asked = {"names": ("reward",), "from_step": low, "to_step": high}
     plain = backend.client.metrics(fork.id, **asked).series["reward"]
     values = dict(zip(plain.step, plain.value, strict=True))
@@ -131,10 +166,10 @@ def test_a_fork_of_a_fork_has_both_trunks(backend: Backend, parent: Run) -> None
     ],
 )
 def test_what_a_checkpoint_cannot_become_is_refused_with_the_reason(
-    backend: Backend, parent: Run, change: dict[str, Json], why: str
+    read_only: tuple[Backend, Run], parent: Run, change: dict[str, Json], why: str
 ) -> None:
     with pytest.raises(ApiError, match=why):
-        backend.client.fork_run(parent.id, AT, change)
+        read_only[0].client.fork_run(parent.id, AT, change)
 
 
 def test_a_fork_between_two_checkpoints_begins_from_the_one_before_on_a_worker_that_computes_as_its_run_did(
@@ -234,8 +269,9 @@ def test_a_fork_with_checkpoints_of_its_own_is_never_brought_to_its_beginning_ag
     ],
 )
 def test_a_step_that_cannot_be_reached_again_is_refused_with_the_reason(
-    backend: Backend, parent: Run, change: dict[str, Json], at: int, why: str
+    read_only: tuple[Backend, Run], parent: Run, change: dict[str, Json], at: int, why: str
 ) -> None:
+    backend, _ = read_only
     asked = {"budget.steps": 2 * STEPS, **change}
     with pytest.raises(ApiError, match=why):
         backend.client.fork_run(parent.id, at, asked)

@@ -78,6 +78,7 @@ def files(home: Path) -> Iterator[str]:
     )
 
 
+@pytest.mark.thorough
 def test_names_of_runs_uploads_and_workers_are_never_part_of_a_path(backend: Backend, tmp_path: Path) -> None:
     outside = set(tmp_path.rglob("*")) - set(backend.home.rglob("*"))
     for name in HOSTILE:

@@ -136,6 +136,7 @@ def test_people_who_agree_less_while_the_reward_rises_are_a_hint(
     assert shared_backend.client.properties(run, from_step=12).hints == []  # all as before the fall, or as after it
 
 
+@pytest.mark.thorough
 def test_people_who_agree_less_are_no_hint_while_the_reward_falls_or_few_are_judged(shared_backend: Backend) -> None:
     falling = trained(shared_backend, expert, steps=24, truth=expert, expert=lambda step: more_often(23 - step))
     judge(shared_backend, falling, late=0.0)

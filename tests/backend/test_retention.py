@@ -195,6 +195,7 @@ def test_a_message_that_is_sent_twice_brings_nothing_back(backend: Backend) -> N
     assert steps(backend, actor.run_id) == [40]
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_created_while_its_checkpoint_goes_has_it_or_is_refused(backend: Backend) -> None:
     actor = begun(backend, keeping(steps=1_000_000, last=1, best=False))
     actor.keep(1)

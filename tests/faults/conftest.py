@@ -1,6 +1,22 @@
-"""The fixture of the fault tests."""
+"""The fixtures of the fault tests."""
+
+from collections.abc import Iterator
 
 import pytest
-from processes import site
+from pairs import Pair, create, trained
+from processes import Site, site
 
 site = pytest.fixture(site)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """What a run of two processes comes to if nobody disturbs it."""
+    one = Site(tmp_path_factory.mktemp("undisturbed") / "home")
+    try:
+        one.backend()
+        run = create(one)
+        assert one.worker(GROUPSCOPE_PROCESSES="2", GROUPSCOPE_ONCE="true").wait(timeout=300) == 0
+        yield trained(one, run.id)
+    finally:
+        one.close()

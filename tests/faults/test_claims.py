@@ -57,6 +57,7 @@ def test_every_run_is_claimed_once_by_one_of_many_processes(tmp_path: Path, proc
         site.close()
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_with_its_claim_in_hand_keeps_the_run_from_nobody(site: Site) -> None:
     site.backend()
     run = site.client.create_run(tiny_run(4))

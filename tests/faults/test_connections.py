@@ -15,7 +15,7 @@ from processes import TOKEN, Site, wait_until
 
 from backend.contract.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 PATIENCE = 15.0  # seconds; a second is what is promised, on a machine that does nothing else
 FILES = 1024  # what the backend may have open: the usual limit

@@ -5,7 +5,7 @@ import pytest
 from processes import Site, tiny_run
 from worker_device_lost import ERRORS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @pytest.mark.parametrize(

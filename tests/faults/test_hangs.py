@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"  # of years
 SHORT = {"GROUPSCOPE_STOP_SECONDS": "1"}
+QUICK = "tests.faults.worker_quick"
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ def said(site: Site, run_id: int) -> str:
     return "\n".join(line.message for line in site.client.logs(run_id).items)
 
 
+@pytest.mark.thorough
 def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_process_is_replaced(site: Site) -> None:
     site.backend()
     worker = site.worker(**looping(site), **SHORT)
@@ -96,7 +98,7 @@ def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_
 
 def test_a_second_stop_does_not_wait(site: Site) -> None:
     site.backend()
-    site.worker(**looping(site), GROUPSCOPE_STOP_SECONDS="3600")
+    site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS="3600")
     run = site.client.create_run(hanging())
     in_phase(site, run.id, "rollout")
     assert site.client.command(run.id, "stop").requested == "stop"
@@ -109,7 +111,7 @@ def test_a_second_stop_does_not_wait(site: Site) -> None:
 
 def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_checkpoint(site: Site) -> None:
     site.backend()
-    site.worker()
+    site.worker(module=QUICK)
     run = site.client.create_run(tiny_run(400, every=2))
     site.wait_for_step(run.id, 4)
     site.client.command(run.id, "stop")
@@ -124,6 +126,7 @@ def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_c
     site.client.command(run.id, "stop")
 
 
+@pytest.mark.thorough
 def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the_setting_to_raise(
     site: Site, silent: str
 ) -> None:
@@ -134,7 +137,7 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
         "HF_HOME": str(site.home / "hub"),
         "HF_HUB_ETAG_TIMEOUT": "600",
     }
-    site.worker(GROUPSCOPE_LOADING_SECONDS="15", **SHORT, **hub)
+    site.worker(module=QUICK, GROUPSCOPE_LOADING_SECONDS="6", **SHORT, **hub)
     of_nobody: dict[str, object] = {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}
     no_model = tiny_run(1, model={"source": "nobody/nothing"})
     for phase, config in (("loading the task", tiny_run(1, task=of_nobody)), ("loading the model", no_model)):
@@ -150,13 +153,13 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
     assert (ended.status, ended.attempt) == ("failed", 1)
     assert ended.error is not None
     assert ended.error.code == "phase_deadline"
-    assert "No end in the phase 'loading the model' after 15 s" in ended.error.message
+    assert "No end in the phase 'loading the model' after 6 s" in ended.error.message
     assert "GROUPSCOPE_LOADING_SECONDS" in ended.error.message
 
 
 def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with_the_reason(site: Site) -> None:
     site.backend(GROUPSCOPE_MAX_FAILURES="2")
-    worker = site.worker(**looping(site), GROUPSCOPE_SILENCE_SECONDS="1")
+    worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_SILENCE_SECONDS="1")
     run = site.client.create_run(hanging())
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("failed", 2, 2)
@@ -172,7 +175,7 @@ def ends_within(worker: "subprocess.Popen[bytes]", seconds: float) -> int:
 
 def test_a_worker_that_hangs_heeds_a_signal_and_gives_its_run_back(site: Site) -> None:
     site.backend()
-    worker = site.worker(**looping(site), **SHORT)
+    worker = site.worker(module=QUICK, **looping(site), **SHORT)
     run = site.client.create_run(hanging())
     in_phase(site, run.id, "rollout")
     worker.terminate()
@@ -184,7 +187,7 @@ def test_a_worker_that_hangs_heeds_a_signal_and_gives_its_run_back(site: Site) -
 
 def test_a_second_signal_ends_a_worker_that_hangs_at_once(site: Site) -> None:
     site.backend()
-    worker = site.worker(**looping(site), GROUPSCOPE_STOP_SECONDS="3600")
+    worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS="3600")
     run = site.client.create_run(hanging())
     in_phase(site, run.id, "rollout")
     worker.terminate()
@@ -193,9 +196,10 @@ def test_a_second_signal_ends_a_worker_that_hangs_at_once(site: Site) -> None:
     assert site.client.run(run.id).status == "queued"
 
 
+@pytest.mark.thorough
 def test_a_sample_that_hangs_gives_the_training_run_around_it_back(site: Site) -> None:
     site.backend()
-    site.worker(**looping(site), **SHORT)
+    site.worker(module=QUICK, **looping(site), **SHORT)
     training = site.client.create_run(tiny_run(4000, every=2))
     site.wait_for_step(training.id, 3)
     sample = site.client.create_run({"kind": "sample", "prompts": ["2 + 2"], "model": {"source": "local:looping"}})

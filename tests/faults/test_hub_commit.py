@@ -11,7 +11,7 @@ from hub import FIRST, NAME, SECOND, Hub
 from processes import Site, tiny_run, wait_until
 from zygote import HUB
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
 def texts(site: Site, run_id: int, attempt: int) -> list[str]:

@@ -15,7 +15,7 @@ from processes import TOKEN, Site, tiny_run, wait_until
 from backend.contract.client import Client
 from backend.contract.records import RunUpdate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 LEASE = 3.0  # seconds
 COUNTS = [10_240, pytest.param(512_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
@@ -124,7 +124,6 @@ def test_deleting_a_large_run_takes_nobodys_lease_and_others_are_answered(tmp_pa
 
 
 def is_there(site: Site, run_id: int) -> bool:
-    time.sleep(0.2)
     return any(one.run_id == run_id for one in site.client.deletions())
 
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from processes import TOKEN, Site, tiny_run, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 MORE = 2  # what a process may hold at the end beyond what it held at the beginning
 POOL = 3 * (8 + 1)  # of the database: its file and two beside it, for each reader that is kept and the writer

@@ -22,7 +22,7 @@ from spectators import Seen, watch
 
 from backend.contract.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 WORKERS, EVERY, LEASE = 4, 2.0, 10.0
 BEFORE = 300  # steps that the run has when people come
@@ -161,8 +161,8 @@ def test_many_who_watch_a_live_run_slow_nobody_and_take_no_lease(
             workers[0].catch_up(BEFORE)
             others = open_.enter_context(ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")))
             threads = open_.enter_context(ThreadPoolExecutor(WORKERS))
-            arriving = people * 0.3
-            begin = time.monotonic() + arriving + 10.0
+            arriving, drawn = people * 0.3, min(10.0, people * 0.5)
+            begin = time.monotonic() + arriving + drawn
             until = begin + seconds
             watching = others.submit(watch, dashboard, "run", f"id={run_id}", people, arriving, until, BEFORE)
             asking = others.submit(probe, site.url, run_id, begin, until)

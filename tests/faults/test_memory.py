@@ -10,7 +10,7 @@ import torch
 from processes import Site, tiny_run, wait_until
 from transformers import LlamaConfig, LlamaForCausalLM
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.thorough]
 
 MIB = 2**20
 TINY = Path(__file__).parents[2] / "worker" / "models" / "tiny_arithmetic"

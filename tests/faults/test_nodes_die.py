@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes import Site, free_port, tiny_run, wait_until
-from test_ranks_die import STEPS, TOGETHER, create, final_weights, ranks_of
+from pairs import HELD, STEPS, Pair, create, trained
+from processes import Site, free_port, ranks_of, tiny_run, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,7 +22,8 @@ def node(site: Site, rank: int, rendezvous: str, **environment: str) -> subproce
             (home / "checkpoints").symlink_to(site.home / "checkpoints")
         environment |= {"GROUPSCOPE_TOKEN": ""}
     nodes = {"GROUPSCOPE_NODES": "2", "GROUPSCOPE_NODE_RANK": str(rank), "GROUPSCOPE_RENDEZVOUS": rendezvous}
-    return site.worker(home, **nodes, **environment)
+    module = "tests.faults.worker_held" if "TEST_HELD_AT" in environment else "worker.main"
+    return site.worker(home, module=module, **nodes, **environment)
 
 
 def both(site: Site, **environment: str) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes], str]:
@@ -30,10 +31,11 @@ def both(site: Site, **environment: str) -> tuple[subprocess.Popen[bytes], subpr
     return node(site, 0, address, **environment), node(site, 1, address, **environment), address
 
 
-def test_a_run_of_two_processes_on_two_nodes_equals_one_on_one_node_and_ends_both_for_one_run(site: Site) -> None:
+@pytest.mark.thorough
+def test_a_run_of_two_processes_on_two_nodes_equals_one_on_one_node_and_ends_both_for_one_run(
+    site: Site, undisturbed: Pair
+) -> None:
     site.backend()
-    on_one = create(site)
-    assert site.worker(**TOGETHER, GROUPSCOPE_ONCE="true").wait(timeout=300) == 0
     on_two = create(site)
     address = f"127.0.0.1:{free_port()}"
     first = node(site, 0, address, GROUPSCOPE_ONCE="true", GROUPSCOPE_IDLE_EXIT="0.5")
@@ -47,20 +49,19 @@ def test_a_run_of_two_processes_on_two_nodes_equals_one_on_one_node_and_ends_bot
     assert (first.wait(timeout=300), second.wait(timeout=300)) == (0, 0)
     ended = site.client.run(on_two.id)
     assert (ended.status, ended.attempt) == ("finished", 1)
-    assert final_weights(site, on_two.id) == final_weights(site, on_one.id)
-    curves = [site.client.metrics(run.id, names=["reward", "loss"]).series for run in (on_one, on_two)]
-    assert curves[0] == curves[1]
+    assert trained(site, on_two.id) == undisturbed
     assert not (site.home.parent / "node-1" / "spool").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "which", ["a process on the other node", pytest.param("the other node", marks=pytest.mark.long)]
 )
 def test_a_run_on_two_nodes_of_which_one_dies_goes_on_once_it_is_back(site: Site, which: str) -> None:
     site.backend()
-    leader, follower, address = both(site)
+    leader, follower, address = both(site, TEST_HELD_AT=str(HELD))
     run = create(site)
-    site.wait_for_step(run.id, 3)
+    site.wait_for_held(HELD, site.home.parent / "node-1")
     if which == "the other node":
         (rank,) = ranks_of(follower.pid)
         follower.kill()
@@ -93,7 +94,7 @@ def test_a_node_that_is_asked_to_end_gives_the_run_back_and_ends_all(site: Site)
 def test_nodes_outlive_the_first_one_and_take_no_run_until_all_are_there(site: Site) -> None:
     site.backend()
     leader, follower, address = both(site)
-    run = create(site)
+    run = create(site, 40)
     site.wait_for_step(run.id, 3)
     leader.kill()
     leader.wait()

@@ -8,7 +8,7 @@ from processes import Site, tiny_run
 from safetensors.torch import load_file
 from worker_not_finite import POISONED
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.thorough]
 
 PATIENCE = 240.0  # a worker loads its libraries twice
 

@@ -7,7 +7,7 @@ from worker_out_of_memory import TRIED
 
 from backend.contract.records import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.thorough]
 
 PATIENCE = 240.0  # a worker loads its libraries up to three times
 ROOM = 600 * 2**20

@@ -34,6 +34,7 @@ def offering(site: Site) -> Worker:
     return worker
 
 
+@pytest.mark.thorough
 def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_one_ends_nothing(site: Site) -> None:
     site.backend()
     worker = site.worker()
@@ -55,6 +56,7 @@ def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_o
     assert worker.poll() is None
 
 
+@pytest.mark.thorough
 def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_person_says_so(site: Site) -> None:
     site.backend()
     site.worker()
@@ -83,6 +85,7 @@ def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_p
         assert {one for group in groups for one in group.rewards} == {reward}
 
 
+@pytest.mark.thorough
 def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:
     site.backend()
     site.worker()

@@ -1,81 +1,73 @@
 """One of the processes of a run dies or hangs: the attempt ends, and the next one ends where nothing had happened."""
 
-import hashlib
 import os
 import signal
 from pathlib import Path
 from random import Random
 
 import pytest
+from pairs import HELD, Pair, create, trained
 from processes import Site, ranks_of, tiny_run, wait_until
-
-from backend.contract.records import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-STEPS = 40  # enough that a run is still under way when its process is killed
 TOGETHER = {"GROUPSCOPE_PROCESSES": "2"}
 
 
-def create(site: Site) -> Run:
-    return site.client.create_run(tiny_run(STEPS, every=2, compute={"processes": 2}))
-
-
-def final_weights(site: Site, run_id: int) -> str:
-    (folder,) = (site.home / "checkpoints" / f"run-{run_id}").glob(f"step-{STEPS}-*")
-    return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
-
-
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
-def test_runs_of_two_processes_of_which_one_is_killed_end_with_the_weights_of_an_undisturbed_one(
-    site: Site, times: int
+def test_a_run_of_two_processes_of_which_one_is_killed_ends_with_the_weights_of_an_undisturbed_one(
+    site: Site, undisturbed: Pair
 ) -> None:
+    """The other one waits for it in the middle of a step."""
     site.backend()
-    worker = site.worker(**TOGETHER)
-    undisturbed = create(site)
-    assert site.wait_for_end(undisturbed.id).status == "finished"
-    random = Random(times)
-    for _ in range(times):
-        run = create(site)
-        site.wait_for_step(run.id, random.randrange(STEPS // 2))
-        os.kill(random.choice(ranks_of(worker.pid)), signal.SIGKILL)
-        ended = site.wait_for_end(run.id)
-        assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-        assert final_weights(site, run.id) == final_weights(site, undisturbed.id)
+    worker = site.held_worker(HELD, **TOGETHER)
+    run = create(site)
+    site.wait_for_held(HELD)
+    os.kill(ranks_of(worker.pid)[1], signal.SIGKILL)
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
+    assert trained(site, run.id) == undisturbed
     assert worker.poll() is None
     assert ranks_of(worker.pid) == []
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_runs_of_two_processes_of_which_either_is_killed_at_any_moment_finish(site: Site) -> None:
+    site.backend()
+    worker = site.worker(**TOGETHER)
+    random = Random(10)
+    for _ in range(10):
+        run = create(site, 40)
+        site.wait_for_step(run.id, random.randrange(20))
+        os.kill(random.choice(ranks_of(worker.pid)), signal.SIGKILL)
+        ended = site.wait_for_end(run.id)
+        assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
+    assert worker.poll() is None
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_a_process_that_stands_still_ends_the_attempt_by_the_deadline_and_the_next_one_goes_on(
+def test_a_process_that_stands_still_ends_the_attempt_by_the_deadline_and_the_next_ones_end_when_they_are_asked_to(
     site: Site, which: int
 ) -> None:
     site.backend()
-    worker = site.worker(**TOGETHER, GROUPSCOPE_SILENCE_SECONDS="10")
-    run = create(site)
-    site.wait_for_step(run.id, 4)
+    worker = site.worker(module="tests.faults.worker_quick", **TOGETHER, GROUPSCOPE_SILENCE_SECONDS="5")
+    run = create(site, 4000)
+    site.wait_for_step(run.id, HELD)
     ranks = ranks_of(worker.pid)
     os.kill(ranks[which], signal.SIGSTOP)
     wait_until(lambda: site.client.run(run.id).attempt == 2, "the attempt is ended")
     said = [line.message for line in site.client.logs(run.id).items]
-    assert any("No sign of life" in line and "for 10 s" in line for line in said)
-    assert site.wait_for_end(run.id).status == "finished"
-    assert worker.poll() is None  # the same process id
+    assert any("No sign of life" in line and "for 5 s" in line for line in said)
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-
-
-def test_a_stop_ends_a_run_of_two_processes_at_a_step_and_a_retry_goes_on_with_it(site: Site) -> None:
-    site.backend()
-    worker = site.worker(**TOGETHER)
-    run = site.client.create_run(tiny_run(400, every=100, compute={"processes": 2}))
-    site.wait_for_step(run.id, 3)
+    wait_until(lambda: site.client.checkpoints(run.id)[-1].attempt == 2, "the next attempt has made steps")
     site.client.command(run.id, "pause")
-    wait_until(lambda: site.client.run(run.id).status == "paused", "it is paused")
+    assert site.wait_for_end(run.id).status == "paused"
     at = site.client.checkpoints(run.id)[-1].step
-    assert at >= 3
+    assert at >= HELD + 1
     assert ranks_of(worker.pid) == []
     site.client.command(run.id, "resume")
-    site.wait_for_step(run.id, at + 2)
+    site.wait_for_step(run.id, at + 1)
     site.client.command(run.id, "stop")
     assert site.wait_for_end(run.id).status == "stopped"
 

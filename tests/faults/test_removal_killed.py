@@ -6,7 +6,7 @@ from worker_killed_removing import MOMENTS
 
 from worker.checkpoint import damage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
 def folders(site: Site, run_id: int) -> list[str]:

@@ -8,6 +8,7 @@ from backend.contract.client import ApiError
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.thorough
 def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> None:
     site.backend()
     first = site.held_worker(4)
@@ -74,6 +75,7 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_step_of_a_fork_is_explained_from_the_checkpoint_of_the_run_from_which_it_was_forked(site: Site) -> None:
     site.backend()
     site.worker()

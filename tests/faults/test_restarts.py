@@ -15,6 +15,7 @@ def rewards(site: Site, run_id: int) -> list[float | None]:
     return site.client.metrics(run_id, names=["reward"]).series["reward"].value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("times", [2, pytest.param(6, marks=pytest.mark.long)])
 def test_a_rolling_restart_of_the_backend_takes_no_worker_its_run(site: Site, times: int) -> None:
     backend = site.backend()
@@ -34,24 +35,7 @@ def test_a_rolling_restart_of_the_backend_takes_no_worker_its_run(site: Site, ti
     assert [worker.poll() for worker in workers] == [None, None]
 
 
-def test_a_worker_that_is_killed_before_it_could_end_in_good_order_costs_one_attempt_and_nothing_else(
-    site: Site,
-) -> None:
-    site.backend()
-    first = site.held_worker(5)
-    run = site.client.create_run(tiny_run(12, every=3))
-    site.wait_for_step(run.id, 5)
-    first.send_signal(signal.SIGSTOP)  # it cannot even begin to save
-    first.send_signal(signal.SIGTERM)
-    first.send_signal(signal.SIGKILL)
-    assert first.wait(timeout=30) == -signal.SIGKILL
-    assert site.client.run(run.id).status == "running", "nobody could say anything; its lease is not over"
-    site.worker()
-    ended = site.wait_for_end(run.id)
-    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(12))
-
-
+@pytest.mark.thorough
 def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> None:
     site.backend()
     worker = site.worker()
@@ -68,6 +52,7 @@ def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> 
     assert site.client.run(run.id) == ended
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [12, pytest.param(40, marks=pytest.mark.long)])
 def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_path: Path, steps: int) -> None:
     site = Site(tmp_path / "home", max_failures=100)

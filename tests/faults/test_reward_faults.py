@@ -124,10 +124,20 @@ def test_what_is_no_score_leaves_that_completion_unscored_and_the_run_goes_on(
     assert run.summary["frac_unscored"] == pytest.approx(1 / 8)
 
 
-CALLS = {name: begins for name, begins in UNSCORED.items() if not begins.startswith("reward_value")}
+# For those that are left out a group's call ends as it does for these: by the time limit, by an error, or with the process.
+CALLS = {
+    name: UNSCORED[name]
+    for name in ("hang", "hang_without_the_interpreter", "divide_by_zero", "exit_softly", "exit_at_once")
+}
 
 
-@pytest.mark.parametrize(("name", "begins"), CALLS.items())
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        pytest.param(name, begins, marks=pytest.mark.thorough if name == "hang_without_the_interpreter" else ())
+        for name, begins in CALLS.items()
+    ],
+)
 def test_a_group_whose_call_goes_wrong_is_unscored_whole_and_says_so_and_the_next_is_scored(
     tmp_path: Path, name: str, begins: str
 ) -> None:

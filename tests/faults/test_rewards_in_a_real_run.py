@@ -77,6 +77,7 @@ def test_a_reward_model_and_a_judge_score_beside_correctness_that_is_only_measur
     assert KEY not in (site.home / "worker.main.log").read_text()
 
 
+@pytest.mark.thorough
 def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_trains(site: Site, service: Service) -> None:
     service.act = says(f"I will not rate that, {KEY}")
     site.backend()
@@ -91,6 +92,7 @@ def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_train
     assert site.wait_for_end(plain.id).status == "finished"
 
 
+@pytest.mark.thorough
 def test_a_worker_told_to_end_does_not_wait_for_a_judge(site: Site, service: Service) -> None:
     service.act = hang
     site.backend()

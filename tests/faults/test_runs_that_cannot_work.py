@@ -54,31 +54,41 @@ def adapters_on_no_layer(site: Site) -> dict[str, object]:
     return tiny_run(2, model={"lora": {"target_modules": ["no_such_layer"]}})
 
 
-@pytest.mark.parametrize(
-    ("configure", "code", "says"),
-    [
-        (missing_model, "model_unavailable", "nobody/no-such-model"),
-        (missing_local_model, "model_unavailable", "model root"),
-        (unknown_generator, "task_unknown", "basic_arithmetic"),
-        (unreachable_data_set, "dataset_unreachable", "nobody/no-such-data"),
-        (prompt_beyond_the_context, "prompt_too_long", "context of 512"),
-        (reward_that_hangs, "reward_errors", "slow"),
-        (adapters_on_no_layer, "lora_target_modules", "all-linear"),
-    ],
-)
-def test_it_fails_with_its_reason_and_the_next_run_trains(
-    site: Site, configure: Callable[[Site], dict[str, object]], code: str, says: str
+# What cannot work -> its code, and what its message says.
+WRONG: dict[Callable[[Site], dict[str, object]], tuple[str, str]] = {
+    missing_model: ("model_unavailable", "nobody/no-such-model"),
+    missing_local_model: ("model_unavailable", "model root"),
+    unknown_generator: ("task_unknown", "basic_arithmetic"),
+    unreachable_data_set: ("dataset_unreachable", "nobody/no-such-data"),
+    prompt_beyond_the_context: ("prompt_too_long", "context of 512"),
+    reward_that_hangs: ("reward_errors", "slow"),
+    adapters_on_no_layer: ("lora_target_modules", "all-linear"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(site: Site) -> dict[object, int]:
+    """One of each in the queue, and after them one that can work."""
+    configs = {configure: configure(site) for configure in WRONG} | {tiny_run: tiny_run(1, every=0)}
+    return {configure: site.client.create_run(config).id for configure, config in configs.items()}
+
+
+@pytest.mark.parametrize("configure", WRONG, ids=lambda configure: configure.__name__)
+def test_it_fails_once_with_its_reason(
+    site: Site, runs: dict[object, int], configure: Callable[[Site], dict[str, object]]
 ) -> None:
-    run = site.client.create_run(configure(site))
-    following = site.client.create_run(tiny_run(1, every=0))
-    ended = site.wait_for_end(run.id)
+    code, says = WRONG[configure]
+    ended = site.wait_for_end(runs[configure])
     assert ended.status == "failed"
     assert ended.error is not None
     assert ended.error.code == code
     assert says in ended.error.message
     assert "Traceback" not in ended.error.message
     assert ended.attempt == 1  # a mistake would be made again: it is not tried again
-    assert site.wait_for_end(following.id).status == "finished"
+
+
+def test_after_all_of_them_the_next_run_trains(site: Site, runs: dict[object, int]) -> None:
+    assert site.wait_for_end(runs[tiny_run]).status == "finished"
 
 
 def test_a_person_who_tries_a_checkpoint_is_served_between_two_steps_of_a_busy_worker(site: Site) -> None:

@@ -104,6 +104,7 @@ def size(backend: Backend, address: str, query: Mapping[str, str | int]) -> int:
     return len(answer.content)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [300, pytest.param(20_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_the_pages_of_a_long_run_stay_short(backend: Backend, steps: int) -> None:
     run_id = make(backend, steps)

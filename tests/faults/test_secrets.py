@@ -18,7 +18,7 @@ from processes import death_of, free_port, tiny_run, wait_until, watch
 
 from backend.contract.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 TOKEN = "canary-7f3a9c-of-the-token"
 WRONG = "canary-9b1d4e-of-a-wrong-token"

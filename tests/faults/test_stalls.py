@@ -13,7 +13,7 @@ from processes import TOKEN, Site, standing_still, wait_until
 
 from backend.contract.client import ApiError, Client, Unreachable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 Stall = Callable[[Site, subprocess.Popen[bytes]], AbstractContextManager[None]]
 COUNTS = [(2.0, 1), pytest.param(3.0, 5, marks=pytest.mark.long)]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from processes import Site, tiny_run
 
-pytestmark = pytest.mark.slow
-STEPS = 24
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
+STEPS = 8
 
 
 def flip_a_bit(path: Path) -> None:

@@ -22,17 +22,23 @@ def test_a_worker_for_one_run_serves_samples_trains_one_and_leaves_the_next(site
     assert statuses(site, *runs) == ["finished", "finished", "queued"]
 
 
-def test_a_worker_for_one_run_that_is_asked_to_end_gives_it_back_and_the_next_finishes_it(site: Site) -> None:
+def test_a_worker_that_is_asked_to_end_saves_and_gives_its_run_back_without_a_failure_and_the_next_finishes_it(
+    site: Site,
+) -> None:
     site.backend()
-    first = site.worker(**ONCE)
-    run = site.client.create_run(tiny_run(30, every=50))
-    reached = site.wait_for_step(run.id, 3).progress.step
+    first = site.held_worker(3, **ONCE)
+    run = site.client.create_run(tiny_run(6, every=50))
+    site.wait_for_held(3)
     first.terminate()
-    assert first.wait(timeout=240) == 75
-    assert site.client.run(run.id).status == "queued"
-    assert site.client.checkpoints(run.id)[-1].step >= reached
+    site.go_on(3)
+    assert first.wait(timeout=240) == 75  # a launcher is told that the run is not over
+    back = site.client.run(run.id)
+    assert (back.status, back.failures) == ("queued", 0)
+    assert site.client.checkpoints(run.id)[-1].step >= 3
     assert site.worker(**ONCE).wait(timeout=240) == 0
-    assert statuses(site, run) == ["finished"]
+    ended = site.client.run(run.id)
+    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 0)
+    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(6))
 
 
 def test_a_run_that_fails_for_good_is_over(site: Site) -> None:

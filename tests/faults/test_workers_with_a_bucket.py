@@ -15,7 +15,7 @@ from worker_killed_uploading import MOMENTS
 from backend.bucket.bucket import MANIFEST, Bucket
 from backend.contract.base import Json
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.thorough]
 
 OWN = {"id": True, "run_id": True, "attempt": True, "completions": {"__all__": {"id"}}}
 

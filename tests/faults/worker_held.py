@@ -1,4 +1,4 @@
-"""A worker of one process that stops before some steps until the file `go on STEP` is in its home.
+"""A worker that stops before some steps until the file `go on STEP` is in its home; of several processes the others wait for the last.
 
 TEST_HELD_AT has the steps of a run's first attempt, TEST_HELD_REPEATING those of a trunk that is done again for a fork. The file
 `held at STEP` says that it has come to one. The worker's other threads go on: what it did before is reported.
@@ -29,7 +29,8 @@ def _hold_at(step: int, variable: str) -> None:
 
 def steps(self: Attempt, evaluate: Evaluate) -> Iterator[int]:
     for step in _steps(self, evaluate):
-        if self._place.attempt == 1:
+        ranks = self._trained.ranks
+        if self._place.attempt == 1 and (ranks.alone or not ranks.first):
             _hold_at(step, "TEST_HELD_AT")
         yield step
 
@@ -39,6 +40,7 @@ def repeat(self: Replay, step: int, on_progress: OnProgress = quiet) -> StepCont
     return _repeat(self, step, on_progress)
 
 
-if __name__ == "__main__":
+if __name__ in ("__main__", "__mp_main__"):  # in each process of a run
     Attempt.steps, Replay.repeat = steps, repeat  # type: ignore[method-assign]
+if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ def site(tmp_path: Path) -> Iterator[processes.Site]:
     one.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_no_request_ends_in_a_failure_of_ours_or_in_an_answer_that_the_document_does_not_have(
     site: processes.Site, tmp_path: Path

@@ -95,6 +95,7 @@ def test_a_built_wheel_carries_every_file_of_the_packages(wheel: Path) -> None:
     assert set(listed()) - set(ZipFile(wheel).namelist()) == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_package_for_scripts_works_in_an_environment_that_has_the_base_alone(base_install: Path) -> None:
     script = """
@@ -115,6 +116,7 @@ except Exception as error:
     assert refused.startswith("CannotStart no token: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "extra"),

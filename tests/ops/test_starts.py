@@ -314,6 +314,7 @@ def test_a_home_has_one_backend_and_everything_in_it_is_its_owners_alone(tmp_pat
         site.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_token_shows_in_no_command_line(tmp_path: Path) -> None:
     for command in ("worker", "dashboard", "submit", "runs", "export", "doctor"):

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 
 from backend import supervisor as module
 from backend.supervisor import Program, Supervisor
@@ -57,13 +57,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 STAY = "__import__('time').sleep(60)"
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
@@ -105,7 +98,7 @@ def test_what_does_not_stop_in_its_grace_is_killed_with_its_children(stage: Stag
     )
     stage.until(lambda: stage.written("pid") != "")
     stage.supervisor.stop()
-    wait_for(lambda: gone(pid) and gone(int(stage.written("pid"))))
+    wait_until(lambda: gone(pid) and gone(int(stage.written("pid"))), "it has ended")
 
 
 def test_the_last_started_stops_first(stage: Stage) -> None:
@@ -149,7 +142,7 @@ def test_a_supervisor_that_is_killed_outright_takes_its_programs_along(tmp_path:
         pid = int(process.stdout.readline())
         assert not gone(pid)
         os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: gone(pid))
+    wait_until(lambda: gone(pid), "it has ended")
 
 
 def test_a_log_never_grows_beyond_two_files_of_a_bounded_size(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes import free_port
+from processes import free_port, wait_until
 from serving import Backends
 
 from backend.contract.client import Client
@@ -33,19 +32,19 @@ class Up:
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
-        self.wait_for(lambda: "open http://" in self.said)
+        self.wait_for(lambda: "open http://" in self.said, "it is up")
         self.client = Client(f"http://127.0.0.1:{self.backend_port}", (home / "token").read_text())
 
     @property
     def said(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        def held() -> bool:
             assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.1)
+            return condition()
+
+        wait_until(held, what, 90)
 
     def children(self) -> dict[str, int]:
         """Process ids by what runs in them."""
@@ -71,6 +70,7 @@ def up(home: Path, *options: str) -> Iterator[Up]:
         one.process.wait()
 
 
+@pytest.mark.thorough
 def test_three_processes_come_up_alone_in_their_home_and_one_interrupt_stops_them_without_losing_the_run(
     tmp_path: Path,
 ) -> None:
@@ -80,7 +80,7 @@ def test_three_processes_come_up_alone_in_their_home_and_one_interrupt_stops_the
         assert set(children) == {"backend.app", "worker.main", "dashboard.server"}
         [run] = first.client.runs().items
         assert (run.name, run.config["recipe"]) == ("quickstart", "grpo")
-        first.wait_for(lambda: first.client.run(run.id).status == "running")
+        first.wait_for(lambda: first.client.run(run.id).status == "running", "the run begins")
 
         ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
         command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(home), *ports]
@@ -90,8 +90,10 @@ def test_three_processes_come_up_alone_in_their_home_and_one_interrupt_stops_the
         assert f"http://127.0.0.1:{first.port}" in second.stderr
 
         os.kill(children["worker.main"], signal.SIGKILL)
-        first.wait_for(lambda: "the worker was killed by SIGKILL" in first.said and "is started again" in first.said)
-        first.wait_for(lambda: "worker.main" in first.children())
+        first.wait_for(
+            lambda: "the worker was killed by SIGKILL" in first.said and "is started again" in first.said, "it says so"
+        )
+        first.wait_for(lambda: "worker.main" in first.children(), "the worker is back")
         children = first.children()
         assert first.interrupt() == 0
         assert "stopped" in first.said

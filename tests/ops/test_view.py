@@ -64,6 +64,7 @@ def reaches(view: View, client: Client, steps: int) -> None:
     view.wait_for(lambda: client.run(1).progress.step >= steps)
 
 
+@pytest.mark.thorough
 def test_a_folder_is_shown_followed_and_shown_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
