@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import processes
 import pytest
@@ -155,18 +156,18 @@ def assert_recorded_as_trl_had_it(client: Client, of: Any, witness: Witness, *, 
             assert one.reward == pytest.approx(math.fsum(known))
 
 
-def test_40_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_started_again(
+def test_12_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
-    steps, site = 40, processes.Site(tmp_path / "site")
+    steps, site = 12, processes.Site(tmp_path / "site")
 
     class Fault(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step == 12:
+            if state.global_step == 4:
                 first.kill()  # with a step on its way to it
                 first.wait()
-            if state.global_step == 28:
+            if state.global_step == 8:
                 site.backend()
 
     try:
@@ -183,13 +184,17 @@ def test_40_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_s
         site.close()
 
 
-def test_the_training_is_the_same_with_and_without(watched: Watched, tmp_path: Path) -> None:
-    of, _ = watched()
-    alone = trainer(tmp_path / "alone")
+def test_the_training_is_the_same_with_and_without(backend: Backend, watched: Watched, tmp_path: Path) -> None:
+    of, _ = watched(reward_weights=[1.0, 0.2])
+    alone = trainer(tmp_path / "alone", reward_weights=[1.0, 0.2])
     alone.train()
     for one, other in zip(of.model.parameters(), alone.model.parameters(), strict=True):
         assert torch.equal(one, other)
     wait_until(lambda: not list((tmp_path / "home" / "recordings").glob("*")), "nothing waits")
+    [run] = backend.client.runs(kind="recorded").items
+    assert run.trained_seconds is not None
+    assert run.trained_seconds >= sum(line["step_time"] for line in of.state.log_history if "step_time" in line)
+    assert [one["weight"] for one in run.config["rewards"]["functions"]] == [1.0, 0.2], "as it was given"
 
 
 def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_them(
@@ -245,6 +250,7 @@ def test_a_training_goes_on_without_the_process_that_records_it(
     assert "the process that records has ended (status -9)" in caplog.text
 
 
+@pytest.mark.thorough
 def test_what_a_killed_training_handed_over_is_recorded(backend: Backend, tmp_path: Path) -> None:
     script = f"""
 import os, signal
@@ -277,14 +283,6 @@ of.train()
     assert [len(groups_of(backend.client, run.id, step)) for step in range(2)] == [PROMPTS] * 2
 
 
-def test_what_a_script_does_before_and_after_the_training_is_as_without(backend: Backend, watched: Watched) -> None:
-    of, _ = watched()
-    of.evaluate(of.train_dataset.select(range(2)))
-    of.train()  # again, from the beginning: another run
-    runs = backend.client.runs(kind="recorded").items
-    assert [(run.status, run.progress.step) for run in runs] == [("finished", STEPS)] * 2
-
-
 def test_a_record_that_cannot_begin_ends_no_training(
     backend: Backend, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -295,42 +293,29 @@ def test_a_record_that_cannot_begin_ends_no_training(
     assert "File exists" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        (ZeroDivisionError("no such answer"), "failed", "ZeroDivisionError: no such answer"),
-        (KeyboardInterrupt(), "stopped", None),
-    ],
-)
-def test_a_training_that_breaks_off_in_a_notebook_has_ended_and_another_is_another_run(
-    backend: Backend,
-    watched: Watched,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    status: str,
-    message: str | None,
+def test_each_training_of_a_trainer_is_a_run_however_it_ends_and_has_the_name_that_was_given_last(
+    backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
     of, _ = watched()
-    with monkeypatch.context() as changed:
-        changed.setattr(of, "training_step", broken)
-        with pytest.raises(type(error)):
-            of.train()
-    newest = backend.client.runs(kind="recorded").items[0]
-    assert (newest.status, newest.progress.step) == (status, 0)
-    assert (newest.error.message if newest.error else None) == message
-    of.train()
-    ended = [(run.status, run.progress.step) for run in backend.client.runs(kind="recorded").items]
-    assert ended == [("finished", STEPS), (status, 0), ("finished", STEPS)]
+    of.evaluate(of.train_dataset.select(range(2)))  # as a script does without us
 
+    def broken(error: BaseException) -> None:
+        with monkeypatch.context() as changed:
+            changed.setattr(of, "training_step", Mock(side_effect=error))
+            with pytest.raises(type(error)):
+                of.train()
 
-def test_a_trainer_that_is_watched_twice_is_one_run_as_it_was_called_last(backend: Backend, watched: Watched) -> None:
-    of, _ = watched()
+    broken(ZeroDivisionError("no such answer"))
+    broken(KeyboardInterrupt())
     groupscope.watch(of, name="again", backend=backend.url)
-    of.train()
-    assert [run.name for run in backend.client.runs(kind="recorded").items] == ["again", "TRL"]
+    of.train()  # from the beginning
+    runs = backend.client.runs(kind="recorded").items
+    assert [(run.name, run.status, run.progress.step, run.error and run.error.message) for run in runs] == [
+        ("again", "finished", STEPS, None),
+        ("TRL", "stopped", 0, None),
+        ("TRL", "failed", 0, "ZeroDivisionError: no such answer"),
+        ("TRL", "finished", STEPS, None),
+    ]
 
 
 def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
@@ -353,16 +338,6 @@ def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
     assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2]
     [line] = backend.client.logs(run.id).items
     assert line.message.startswith("steps that could not be recorded whole: 1, the first of them step 1")
-
-
-def test_a_run_was_trained_for_as_long_as_its_trainer_trained_and_a_weight_is_as_it_was_given(
-    backend: Backend, watched: Watched
-) -> None:
-    of, _ = watched(reward_weights=[1.0, 0.2])
-    [run] = backend.client.runs(kind="recorded").items
-    assert run.trained_seconds is not None
-    assert run.trained_seconds >= sum(line["step_time"] for line in of.state.log_history if "step_time" in line)
-    assert [one["weight"] for one in run.config["rewards"]["functions"]] == [1.0, 0.2]
 
 
 def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(

@@ -1,4 +1,4 @@
-"""What `test_watch_ranks.py` starts twice by torchrun: the same trainings in both processes. Each writes what TRL had in it."""
+"""What `test_watch_ranks.py` starts: the same trainings in two processes, forked from one that imported. Each writes what TRL had in it."""
 
 import json
 import os
@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from test_watch_trl import Witness, trainer
+from torch.multiprocessing import start_processes
 
 import groupscope
 import groupscope.trl
 
-STEPS, ROWS, SIZE = 3, 6, 4  # the second of three groups is half in either process
+STEPS, ROWS, SIZE = 2, 6, 4  # the second of three groups is half in either process
 
 
 def train(name: str, folder: Path, url: str, *, watched: bool = True) -> Witness:
@@ -24,9 +25,9 @@ def train(name: str, folder: Path, url: str, *, watched: bool = True) -> Witness
     return witness
 
 
-def main(folder: Path, url: str) -> None:
+def main(rank: int, folder: Path, url: str) -> None:
     torch.set_num_threads(1)
-    rank = int(os.environ["RANK"])
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     witness = train("whole", folder, url)
     batches = [{name: value.tolist() for name, value in one.items()} for one in witness.batches]
     (folder / f"{rank}.json").write_text(json.dumps(batches))
@@ -43,4 +44,6 @@ def main(folder: Path, url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    from trl import GRPOTrainer  # noqa: F401 — imported once for both
+
+    start_processes(main, (Path(sys.argv[1]), sys.argv[2]), nprocs=2, start_method="fork")

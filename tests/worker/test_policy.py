@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import cast
 
+import gguf
 import pytest
 import torch
 from peft import PeftModel
@@ -113,7 +115,10 @@ def test_an_error_of_the_gpu_is_not_taken_for_one_of_the_model(
 
 
 @pytest.mark.slow
-def test_smollm2_comes_out_of_its_package_and_knows_a_capital(tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_smollm2_comes_out_of_its_package_and_knows_a_capital(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for read_again in ("GGUFReader", "get_tensor_name_map"):  # transformers reads the file 3 times, the names 397 times
+        monkeypatch.setattr(gguf, read_again, cache(getattr(gguf, read_again)))
     source = resolve(SMOLLM2, converted=tmp_path, root=None, checkpoint=None)
     assert Path(source.location).parent == tmp_path  # converted, not found on the Hub
     policy = load_policy(Model(), source, CPU)

@@ -80,72 +80,51 @@ def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
     return content.replayed, content.groups
 
 
+CLIPPED = {"kind": "clip", "epsilon_low": 0.02, "epsilon_high": 0.02}
+SCALED_DOWN = {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}
+PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "aggregation": "group_sum"}
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "variant"),
     [
-        pytest.param(3, {}, id="from a checkpoint"),
-        pytest.param(None, {}, id="from the beginning", marks=pytest.mark.slow),
+        pytest.param(1, {}, id="from a checkpoint"),
         pytest.param(
-            3,
-            {"optimizer": {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}},
-            id="a gradient that is scaled down, and weight decay",
-            marks=pytest.mark.slow,
+            None,
+            {"algorithm": {"updates_per_batch": 3, "surrogate": CLIPPED}, "optimizer": SCALED_DOWN},
+            id="from the beginning, three passes on the batch, clipped, scaled down, and with weight decay",
         ),
-        pytest.param(
-            3,
-            {
-                "algorithm": {
-                    "updates_per_batch": 3,
-                    "surrogate": {"kind": "clip", "epsilon_low": 0.02, "epsilon_high": 0.02},
+        *(
+            pytest.param(1, variant, id=name, marks=[pytest.mark.slow, pytest.mark.thorough])
+            for name, variant in {
+                "adapters, two passes, and the KL from the old policy": {
+                    "model": {"lora": {"rank": 4, "alpha": 8}},
+                    "algorithm": {
+                        "updates_per_batch": 2,
+                        "kl": {"beta": 0.1, "reference": "old"},
+                        "ratio": "sequence_mean",
+                    },
                 },
-                "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1},
-            },
-            id="three passes on the batch, clipped, scaled down, and with weight decay",
-        ),
-        pytest.param(
-            3,
-            {"algorithm": {"updates_per_batch": 2, "kl": {"beta": 0.1, "reference": "old"}, "ratio": "sequence_mean"}},
-            id="two passes, and the KL from the old policy",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(3, {"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
-        pytest.param(
-            3,
-            {
-                "algorithm": {"dead_groups": "resample", "kl": {"beta": 0}},
-                "sampling": {"prompts_per_step": 3, "group_size": 2},
-            },
-            id="dynamic sampling",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            3,
-            {"algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}},
-            id="a critic, and the KL in the reward",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            3,
-            {
-                "algorithm": {
-                    "surrogate": {"kind": "dpo"},
-                    "advantage": {"kind": "best_worst"},
-                    "aggregation": "group_sum",
-                }
-            },
-            id="pairs within groups",
-            marks=pytest.mark.slow,
+                "dynamic sampling": {
+                    "algorithm": {"dead_groups": "resample", "kl": {"beta": 0}},
+                    "sampling": {"prompts_per_step": 3, "group_size": 2},
+                },
+                "a critic, and the KL in the reward": {
+                    "algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}
+                },
+                "pairs within groups": {"algorithm": PAIRS},
+            }.items()
         ),
     ],
 )
 def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
     tmp_path: Path, checkpoint: int | None, variant: dict[str, object]
 ) -> None:
-    config = configured(**variant, budget={"steps": 6, "checkpoint_every": 3, "eval_every": 0})
+    config = configured(**variant, budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0})
     witness = trained(config, tmp_path)
     replay = replay_of(config, tmp_path, witness, checkpoint)
-    found, groups = explained(replay, 4)  # raises unless advantages, log-probs and loss are the recorded ones
-    recorded = [group for group in witness.steps[4].groups if group.state != "filtered"]
+    found, groups = explained(replay, 2)  # raises unless advantages, log-probs and loss are the recorded ones
+    recorded = [group for group in witness.steps[2].groups if group.state != "filtered"]
     assert [[one.text for one in group.completions] for group in groups] == [
         [one.text for one in group.completions] for group in recorded
     ]
@@ -170,10 +149,10 @@ def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_
     config = configured(
         sampling={"prompts_per_step": 8, "group_size": 4},
         algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": updates},
-        budget={"steps": 4, "checkpoint_every": 2, "eval_every": 0},
+        budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0},
     )
     witness = trained(config, tmp_path)
-    found, _ = explained(replay_of(config, tmp_path, witness, 2), 3)
+    found, _ = explained(replay_of(config, tmp_path, witness, 1), 1)
     assert found.compared[0] == 2
     assert (found.groups[5].share, found.groups[5].norm) == (0, 0)
 
@@ -222,18 +201,19 @@ def test_another_clip_range_makes_another_update_of_several_passes_and_not_of_on
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("updates", [1, 3])
 def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
     tmp_path: Path, updates: int
 ) -> None:
     config = configured(
         algorithm={"updates_per_batch": updates},
-        budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0},
+        budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0},
         telemetry={"probe_prompts": 2},
     )
     witness = trained(config, tmp_path)
-    live = next(group.index for group in witness.steps[2].groups if group.state == "live")
-    content = replay_of(config, tmp_path, witness, 2).explain(2, group=live, other=config.algorithm)
+    live = next(group.index for group in witness.steps[1].groups if group.state == "live")
+    content = replay_of(config, tmp_path, witness, 1).explain(1, group=live, other=config.algorithm)
     found = content.replayed
     assert found is not None
     assert found.detail is not None
@@ -256,9 +236,9 @@ def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize("step", [0, 1])
 def test_another_algorithm_starts_from_the_weights_and_moments_that_the_step_found(tmp_path: Path, step: int) -> None:
-    ours = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
+    ours = configured(budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
     other = ours.algorithm.model_copy(update={"advantage": GroupCenter()})
     theirs = ours.model_copy(update={"algorithm": other})
     witness = trained(ours, tmp_path / "ours")
@@ -285,47 +265,62 @@ def recorded_with(witness: Witness, step: int, change: dict[str, object]) -> Non
     witness.messages[place] = ("report", report.model_copy(update={"groups": [changed, *others]}))
 
 
-def test_a_replay_that_is_not_the_step_ends_with_what_differs(tmp_path: Path) -> None:
-    config = configured(budget={"steps": 2, "checkpoint_every": 0, "eval_every": 0})
-    witness = trained(config, tmp_path)
-    recorded_with(witness, 0, {"text": "another"})
+@pytest.fixture(scope="module")
+def one_step(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrpoConfig, Path, Witness]:
+    """A run of a step, whose records a test may change in a witness of its own."""
+    config = configured(budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
+    folder = tmp_path_factory.mktemp("one-step")
+    return config, folder, trained(config, folder)
+
+
+def with_first_changed(original: Witness, change: dict[str, object]) -> Witness:
+    """The same, but for the first completion of step 0."""
+    witness, report = Witness(), original.steps[0]
+    first, *others = report.groups
+    one, *rest = first.completions
+    changed = first.model_copy(update={"completions": [one.model_copy(update=change), *rest]})
+    witness.messages = [("report", report.model_copy(update={"groups": [changed, *others]}))]
+    return witness
+
+
+def test_a_replay_that_is_not_the_step_ends_with_what_differs(one_step: tuple[GrpoConfig, Path, Witness]) -> None:
+    config, folder, original = one_step
+    witness = with_first_changed(original, {"text": "another"})
     with pytest.raises(NotTheSame, match=r"Step 0 .* other completions are recorded of it"):
-        replay_of(config, tmp_path, witness, None).repeat(0)
+        replay_of(config, folder, witness, None).repeat(0)
 
 
 @pytest.mark.parametrize("change", [{"advantage": 0.25}, {"logprob_sum": -1.0}])
-def test_a_replay_whose_numbers_differ_in_the_last_bit_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    config = configured(budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
-    witness = trained(config, tmp_path)
-    recorded_with(witness, 0, change)
+def test_a_replay_whose_numbers_differ_in_the_last_bit_is_refused(
+    one_step: tuple[GrpoConfig, Path, Witness], change: dict[str, object]
+) -> None:
+    config, folder, original = one_step
     with pytest.raises(NotTheSame, match=next(iter(change))):
-        replay_of(config, tmp_path, witness, None).explain(0)
+        replay_of(config, folder, with_first_changed(original, change), None).explain(0)
 
 
 def test_a_step_far_after_its_checkpoint_says_meanwhile_how_far_it_is(tmp_path: Path) -> None:
-    config = configured()
+    config = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0})
     original = trained(config, tmp_path)
     asked = ReplayConfig(
-        model=Model(source="run:1@3"), origin=None, run=1, step=5, checkpoint=3, device="CPU", versions={}, group=0
+        model=Model(source="run:1@1"), origin=None, run=1, step=2, checkpoint=1, device="CPU", versions={}, group=0
     )
     shown: list[Progress] = []
     witness = Witness()
     channels = Channels(witness.send, shown.append, lambda: "nothing", lambda: None, lambda: False)
     place = Place(2, 1, Store(tmp_path), "store", None, "CPU", {})
-    assert run_replay(asked, replayable(config, tmp_path, original, 3), place, channels) == "finished"
+    assert run_replay(asked, replayable(config, tmp_path, original, 1), place, channels) == "finished"
     again = ["rollout", "reference", "update"]
-    phases = {
-        step: [phase for phase, _ in groupby(one.phase for one in shown if one.step == step)] for step in (3, 4, 5)
-    }
-    assert phases == {3: again, 4: again, 5: [*again, "gradients"]}
-    assert {one.total_steps for one in shown} == {6}
-    for step in (3, 4, 5):
+    phases = {step: [phase for phase, _ in groupby(one.phase for one in shown if one.step == step)] for step in (1, 2)}
+    assert phases == {1: again, 2: [*again, "gradients"]}
+    assert {one.total_steps for one in shown} == {3}
+    for step in (1, 2):
         done = [one.done for one in shown if (one.step, one.phase) == (step, "rollout")]
         assert done == sorted(done)
         assert (done[0], done[-1]) == (0, 12)
     reports = [one for _, one in witness.messages if isinstance(one, Report) and one.step is not None]
-    assert [one.step for one in reports] == [3, 4, 5]
-    assert [one.replayed is not None for one in reports] == [False, False, True]
+    assert [one.step for one in reports] == [1, 2]
+    assert [one.replayed is not None for one in reports] == [False, True]
 
 
 def cosine(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:

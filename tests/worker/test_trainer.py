@@ -3,8 +3,9 @@
 import errno
 import json
 import shutil
-import time
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Condition
 
 import pytest
 import torch
@@ -21,7 +22,54 @@ from backend.contract.records import Progress
 from worker.checkpoint import damage
 from worker.failure import failure
 from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
+
+# Whole runs: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+ADAPTERS = {"model": {"lora": {"rank": 4, "alpha": 8}}}
+ONE_STEP = {"steps": 1, "eval_every": 0}
+
+
+@dataclass
+class Trained:
+    """A run of two steps, with an evaluation before, between and after them."""
+
+    config: GrpoConfig
+    witness: Witness
+    folder: Path
+    ending: str
+    policy: Policy
+
+    @property
+    def left(self) -> Path:
+        return self.folder / self.witness.checkpoints[-1].path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Nobody changes it."""
+    config = configured(budget={"steps": 2, "checkpoint_every": 2, "eval_every": 1, "eval_items": 5, "eval_samples": 2})
+    witness, folder = Witness(), tmp_path_factory.mktemp("trained")
+    return Trained(config, witness, folder, *train(config, folder, witness))
+
+
+class Screen(list[Progress]):
+    """What is shown, for somebody who waits for something to begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = Condition()
+
+    def append(self, progress: Progress) -> None:
+        with self._more:
+            super().append(progress)
+            self._more.notify_all()
+
+    def wait_for_rollout(self, step: int) -> None:
+        with self._more:
+            begun = self._more.wait_for(lambda: any((one.step, one.phase) == (step, "rollout") for one in self), 120)
+        assert begun, "training waits for what is told"
 
 
 def history(report: Report) -> object:
@@ -44,66 +92,52 @@ CURRICULUM = {"prompts_per_step": 3, "group_size": 4, "curriculum": {"half_life"
 @pytest.mark.parametrize(
     "variant",
     [
-        pytest.param({}, id="all weights", marks=pytest.mark.slow),
-        pytest.param({"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
-        pytest.param({"algorithm": {"updates_per_batch": 2}}, id="two updates a batch", marks=pytest.mark.slow),
+        pytest.param(
+            {"task": SOURCES, "sampling": CURRICULUM, "algorithm": {"dead_groups": "resample"}},
+            id="a curriculum over several sources with dynamic sampling",
+        ),
+        pytest.param(
+            ADAPTERS | {"algorithm": {"updates_per_batch": 2}},
+            id="adapters, two updates a batch",
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(
             {"algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}},
             id="a critic, and the KL in the reward",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             {"algorithm": {"kl": {"reference": "synced", "sync_every": 2}}},
             id="a reference that follows",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"algorithm": {"dead_groups": "resample"}, "sampling": {"prompts_per_step": 3, "group_size": 2}},
-            id="dynamic sampling",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"task": SOURCES}, id="several sources", marks=pytest.mark.slow),
-        pytest.param({"sampling": CURRICULUM}, id="a curriculum", marks=pytest.mark.slow),
-        pytest.param(
-            {"task": SOURCES, "sampling": CURRICULUM, "algorithm": {"dead_groups": "resample"}},
-            id="a curriculum over several sources with dynamic sampling",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.thorough,
         ),
     ],
 )
-def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:
-    config = configured(**variant)
-    straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
-    _, whole = train(config, tmp_path / "straight", straight, rows=ROWS)
-    with pytest.raises(Killed):
-        train(config, tmp_path / "killed", first, rows=ROWS)
-    saved = tmp_path / "killed" / first.checkpoints[-1].path
-    assert damage(saved, first.checkpoints[-1].sha256) is None
-    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2, rows=ROWS)
-    assert sorted(second.steps) == [3, 4, 5]
-    for step in (3, 4, 5):
-        assert history(second.steps[step]) == history(straight.steps[step])
+def test_what_goes_on_from_a_checkpoint_is_the_run_that_was_never_interrupted(
+    tmp_path: Path, variant: dict[str, object]
+) -> None:
+    config = configured(**variant, budget={"steps": 4, "checkpoint_every": 3, "eval_every": 0})
+    straight, second = Witness(), Witness()
+    _, whole = train(config, tmp_path, straight, rows=ROWS)
+    [saved, last] = straight.checkpoints
+    assert (saved.step, last.step, damage(tmp_path / saved.path, saved.sha256)) == (3, 4, None)
+    _, resumed = train(config, tmp_path, second, resume=tmp_path / saved.path, attempt=2, rows=ROWS)
+    assert list(second.steps) == [3]
+    assert history(second.steps[3]) == history(straight.steps[3])
     assert weights_hash(resumed) == weights_hash(whole)
 
 
-@pytest.mark.slow
-def test_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
-    config = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0})
-    other = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0, "seed": 1})
-    runs = []
-    for number, one in enumerate((config, config, other)):
-        witness = Witness()
-        _, policy = train(one, tmp_path / str(number), witness)
-        runs.append((weights_hash(policy), witness.steps[0].groups[0].completions[0].text))
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
+def test_same_seed_gives_the_same_run(trained: Trained, tmp_path: Path) -> None:
+    again = Witness()
+    _, policy = train(trained.config, tmp_path, again)
+    assert weights_hash(policy) == weights_hash(trained.policy)
+    for step, report in trained.witness.steps.items():
+        assert history(again.steps[step]) == history(report)
 
 
-@pytest.mark.slow
-def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
-    witness = Witness()
-    ending, _ = train(configured(), tmp_path, witness)
-    assert ending == "finished"
+def test_each_step_tells_its_groups_metrics_and_traces(trained: Trained) -> None:
+    witness = trained.witness
+    assert trained.ending == "finished"
     assert [m.seq for _, m in witness.messages if isinstance(m, Report)] == list(
         range(len(witness.messages) - 1 - len(witness.checkpoints))
     )
@@ -116,7 +150,7 @@ def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     evaluations = {
         m.step: m.metrics for _, m in witness.messages if isinstance(m, Report) and m.step is not None and not m.groups
     }
-    assert sorted(evaluations) == [0, 3, 6]
+    assert sorted(evaluations) == [0, 1, 2]
     assert set(evaluations[0]) == {
         "eval/pass@1",
         "eval/pass@2",
@@ -132,60 +166,56 @@ def _best_is_worst(group: GroupReport) -> bool:
     return group.state != "live"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
     witness = Witness()
 
-    class Screen(list[Progress]):
+    class Asking(list[Progress]):
         def append(self, progress: Progress) -> None:
             """Somebody who watches asks during the first update."""
             if progress.phase == "update":
                 witness.requested = asked
 
-    reached, _ = train(configured(), tmp_path, witness, shown=Screen())
+    config = configured(budget={"steps": 6, "eval_every": 0})
+    reached, _ = train(config, tmp_path, witness, shown=Asking())
     assert reached == ending
     assert sorted(witness.steps) == [0]
     assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", [{}, {"model": {"lora": {"rank": 4, "alpha": 8}}}], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("adapters", [False, True], ids=["all weights", "adapters"])
 def test_what_a_run_leaves_opens_with_from_pretrained_and_starts_another_run(
-    tmp_path: Path, variant: dict[str, object]
+    trained: Trained, tmp_path: Path, adapters: bool
 ) -> None:
-    witness = Witness()
-    config = configured(**variant, budget={"steps": 1, "eval_every": 0})
-    _, policy = train(config, tmp_path, witness)
-    left = tmp_path / witness.checkpoints[-1].path
+    policy, left = trained.policy, trained.left
+    if adapters:
+        witness = Witness()
+        _, policy = train(configured(**ADAPTERS, budget=ONE_STEP), tmp_path, witness)
+        left = tmp_path / witness.checkpoints[-1].path
     prompt = torch.tensor([AutoTokenizer.from_pretrained(left / "model").encode("Calculate 2 + 2 x 6")])
-    again = load_policy(
-        GrpoConfig().model, resolve("run:1@1", converted=tmp_path, root=None, checkpoint=left), torch.device("cpu")
-    )
+    source = resolve("run:1@1", converted=tmp_path, root=None, checkpoint=left)
+    again = load_policy(GrpoConfig().model, source, torch.device("cpu"))
     with torch.no_grad():
         expected = policy.model(input_ids=prompt).logits
         assert torch.allclose(again.model(input_ids=prompt).logits, expected, atol=1e-5)
-        if not variant:
+        if not adapters:
             opened = AutoModelForCausalLM.from_pretrained(left / "model", dtype=torch.float32)
             assert torch.equal(opened(input_ids=prompt).logits, expected)
 
 
-@pytest.mark.slow
-def test_a_damaged_checkpoint_is_seen(tmp_path: Path) -> None:
-    witness = Witness()
-    train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
-    left = tmp_path / witness.checkpoints[-1].path
+def test_a_damaged_checkpoint_is_seen(trained: Trained, tmp_path: Path) -> None:
+    left = shutil.copytree(trained.left, tmp_path / "left")
+    assert damage(left, trained.witness.checkpoints[-1].sha256) is None
     weights = left / "model" / "model.safetensors"
     damaged = bytearray(weights.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     weights.write_bytes(damaged)
-    assert damage(left, witness.checkpoints[-1].sha256) is not None
+    assert damage(left, trained.witness.checkpoints[-1].sha256) is not None
 
 
-@pytest.mark.slow
 def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path: Path) -> None:
     witness = Witness()
-    config = configured(telemetry={"logprob_after_update": True}, budget={"steps": 1, "eval_every": 0})
+    config = configured(telemetry={"logprob_after_update": True}, budget=ONE_STEP)
     train(config, tmp_path, witness)
     moved = [
         (completion.logprob_sum_after - completion.logprob_sum) * completion.advantage
@@ -200,46 +230,45 @@ def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path:
     assert sum(moved) > 0
 
 
-@pytest.mark.slow
 def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_path: Path) -> None:
     witness, shown = Witness(), list[Progress]()
-    config = configured(budget={"steps": 6, "eval_every": 0, "checkpoint_every": 0})
+    config = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0})
     ending, _ = train(
-        config, tmp_path, witness, shown=shown, shut_down_when=lambda: sum(p.step == 2 for p in shown) == 3
+        config, tmp_path, witness, shown=shown, shut_down_when=lambda: sum(p.step == 1 for p in shown) == 3
     )
     assert ending == "released"
     assert (shown[-2].phase, shown[-1].phase) == ("rollout", "checkpoint")
-    assert [checkpoint.step for checkpoint in witness.checkpoints] == [2]
+    assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
     straight, resumed = Witness(), Witness()
     train(config, tmp_path / "straight", straight)
     train(config, tmp_path, resumed, resume=tmp_path / witness.checkpoints[-1].path, attempt=2)
-    assert history(resumed.steps[2]) == history(straight.steps[2])
+    assert history(resumed.steps[1]) == history(straight.steps[1])
 
 
-@pytest.mark.slow
-def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_replaced_and_told(tmp_path: Path) -> None:
-    budget = {"steps": 1, "eval_every": 0}
-    train(configured(budget=budget), tmp_path, Witness())
+def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_replaced_and_told(
+    trained: Trained, tmp_path: Path
+) -> None:
+    shutil.copytree(trained.folder, tmp_path, dirs_exist_ok=True)
     witness = Witness()
-    _, policy = train(configured(budget={**budget, "seed": 1}), tmp_path, witness)
+    other = configured(budget={"steps": 2, "checkpoint_every": 2, "eval_every": 0, "seed": 1})
+    _, policy = train(other, tmp_path, witness)
     [told] = witness.checkpoints
+    assert told.path == trained.witness.checkpoints[-1].path
     assert damage(tmp_path / told.path, told.sha256) is None
     saved = load_policy(GrpoConfig().model, Pretrained(str(tmp_path / told.path / "model")), torch.device("cpu"))
-    assert weights_hash(saved) == weights_hash(policy)
+    assert weights_hash(saved) == weights_hash(policy) != weights_hash(trained.policy), "another seed, another run"
 
 
-@pytest.mark.slow
 def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 1000)
     witness = Witness()
-    ending, _ = train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
+    ending, _ = train(configured(budget=ONE_STEP), tmp_path, witness)
     logs = [line.message for _, m in witness.messages if isinstance(m, Report) for line in m.logs]
     assert ending == "finished"
     assert witness.steps[0].trace is None
     assert any("above" in line and "extremes" in line for line in logs)
 
 
-@pytest.mark.slow
 def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_again(tmp_path: Path) -> None:
     answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # never scored
     config = configured(
@@ -259,18 +288,15 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     assert counted == [sum(sampled[: step + 1]) for step in range(3)], "those that were taken out count, too"
 
 
-@pytest.mark.slow
 def test_a_reference_that_nothing_is_compared_with_is_neither_held_nor_saved(tmp_path: Path) -> None:
-    config = configured(algorithm={"kl": {"beta": 0.0, "reference": "synced"}}, budget={"steps": 1, "eval_every": 0})
+    config = configured(algorithm={"kl": {"beta": 0.0, "reference": "synced"}}, budget=ONE_STEP)
     witness = Witness()
     train(config, tmp_path, witness)
     assert not (tmp_path / witness.checkpoints[-1].path / "reference.safetensors").exists()
 
 
-@pytest.mark.slow
 def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way(tmp_path: Path) -> None:
-    shown: list[Progress] = []
-    waited: list[object] = []
+    shown, waited = Screen(), list[object]()
 
     class Slow(Witness):
         def send(self, kind: str, message: BaseModel) -> None:
@@ -279,10 +305,8 @@ def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way
                 done = message.step + 1
             elif isinstance(message, CheckpointReport) and message.step < 4:
                 done = message.step
-            deadline = time.monotonic() + 120
-            while done is not None and not any(one.step == done and one.phase == "rollout" for one in shown):
-                assert time.monotonic() < deadline, "training waits for what is told"
-                time.sleep(0.005)
+            if done is not None:
+                shown.wait_for_rollout(done)
             waited.append(done)
             super().send(kind, message)
 
@@ -296,7 +320,6 @@ def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way
             assert before == list(range(message.step))
 
 
-@pytest.mark.slow
 def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_told_after_it(tmp_path: Path) -> None:
     witness, shown = Witness(kill_at_step=2), list[Progress]()
     with pytest.raises(Killed):
@@ -306,7 +329,6 @@ def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_to
     assert max(one.step for one in shown) < 20
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_the_disk_has_no_room_for_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
     with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
         train(configured(budget={"steps": 3, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Witness())
@@ -314,7 +336,6 @@ def test_a_checkpoint_that_the_disk_has_no_room_for_ends_the_run_and_leaves_noth
     assert not list((tmp_path / "run-1").iterdir())
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,18 +350,14 @@ def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothi
     assert not list((tmp_path / "run-1").iterdir())
 
 
-@pytest.mark.slow
 def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: Path) -> None:
-    shown: list[Progress] = []
+    shown = Screen()
 
     class Late(Witness):
         def send(self, kind: str, message: BaseModel) -> None:
             """The report of step 0 fails once checkpoint 1 is written."""
             if isinstance(message, Report) and message.groups:
-                deadline = time.monotonic() + 120
-                while not any(one.step == 1 and one.phase == "rollout" for one in shown):
-                    assert time.monotonic() < deadline, "training waits for what is told"
-                    time.sleep(0.005)
+                shown.wait_for_rollout(1)
                 raise Killed
             super().send(kind, message)
 
@@ -349,9 +366,8 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
     assert not list((tmp_path / "run-1").iterdir())
 
 
-@pytest.mark.slow
 def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
@@ -360,7 +376,4 @@ def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
     [line] = [line for line in witness.said if "GiB are free" in line.message]
     assert line.level == "warning"
     assert "up to 2 checkpoints" in line.message
-    monkeypatch.undo()
-    witness = Witness()
-    train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness, attempt=2)
-    assert not any("GiB are free" in line.message for line in witness.said)
+    assert not any("GiB are free" in line.message for line in trained.witness.said)

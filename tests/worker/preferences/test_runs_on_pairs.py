@@ -1,7 +1,9 @@
 """Runs on preference pairs, end to end without a backend: what they tell, what they leave, and that a resume changes nothing."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -110,87 +112,90 @@ def train(
     return train_on_pairs(config, means, place, channels)
 
 
+@dataclass
+class Trained:
+    """A run of six steps, with an evaluation before, between and after them."""
+
+    config: Config
+    witness: Witness
+    folder: Path
+
+    @property
+    def left(self) -> Path:
+        return self.folder / self.witness.checkpoints[-1].path
+
+
+@pytest.fixture(scope="module", params=["reward_model", "dpo"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Nobody changes it."""
+    one = Trained(configured(request.param), Witness(), tmp_path_factory.mktemp("trained"))
+    assert train(one.config, one.folder, one.witness) == "finished"
+    return one
+
+
+DPO = pytest.mark.parametrize("trained", ["dpo"], indirect=True)
+
+
 def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
     return {name: value for name, value in metrics.items() if name not in ("step_time", "peak_memory")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "model", "weights"),
-    [
-        pytest.param("reward_model", {}, "model", id="reward model"),
-        pytest.param("reward_model", {"lora": {"rank": 4}}, "adapter_model", id="reward model with adapters"),
-        pytest.param("dpo", {}, "model", id="dpo"),
-    ],
-)
-def test_six_straight_steps_equal_three_and_a_kill_and_three(
-    kind: str, model: dict[str, object], weights: str, tmp_path: Path
-) -> None:
-    config = configured(kind, model=model)
-    straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
-    assert train(config, tmp_path / "straight", straight) == "finished"
-    with pytest.raises(Killed):
-        train(config, tmp_path / "killed", first)
-    saved = tmp_path / "killed" / first.checkpoints[-1].path
-    assert damage(saved, first.checkpoints[-1].sha256) is None
-    train(config, tmp_path / "killed", second, attempt=2, resume=saved)
-    assert sorted(second.steps) == [3, 4, 5]
-    for step in (3, 4, 5):
-        assert untimed(second.steps[step]) == untimed(straight.steps[step])
-    assert second.evaluations[6] == straight.evaluations[6]
-    assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
-    one, other = (
-        tmp_path / name / witness.checkpoints[-1].path for name, witness in (("straight", straight), ("killed", second))
-    )
-    asked = {"dpo": ["reference_logprobs.safetensors"], "reward_model": []}[kind]
-    assert [path.name for path in one.glob("reference*")] == asked
-    for tensors in (f"model/{weights}.safetensors", *asked):
-        assert (one / tensors).read_bytes() == (other / tensors).read_bytes()
+def test_what_goes_on_from_a_checkpoint_is_the_run_that_was_never_interrupted(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(trained.folder, tmp_path, dirs_exist_ok=True)
+    half, second = trained.witness.checkpoints[0], Witness()
+    assert damage(tmp_path / half.path, half.sha256) is None
+    train(trained.config, tmp_path, second, attempt=2, resume=tmp_path / half.path)
+    assert_goes_on(trained, second, tmp_path)
 
 
+@DPO
 def test_a_worker_of_another_machine_finds_the_pairs_and_the_checkpoint_in_the_bucket(
-    tmp_path: Path, bucket: Bucket
+    trained: Trained, tmp_path: Path, bucket: Bucket
 ) -> None:
-    config, straight, first, second = configured("dpo"), Witness(), Witness(kill_at_step=4), Witness()
-    train(config, tmp_path / "straight", straight)
+    first, second = Witness(kill_at_step=4), Witness()
     with pytest.raises(Killed):
-        train(config, tmp_path / "here", first, bucket=bucket)
+        train(trained.config, tmp_path / "here", first, bucket=bucket)
     [*_, newest] = first.checkpoints
     there = Store(tmp_path / "there", bucket, 2**30)
     assert there.fetch(newest.path, newest.sha256) is None
-    train(config, there.folder, second, attempt=2, resume=there.folder / newest.path, bucket=bucket)
+    train(trained.config, there.folder, second, attempt=2, resume=there.folder / newest.path, bucket=bucket)
+    assert_goes_on(trained, second, there.folder)
+
+
+def assert_goes_on(straight: Trained, second: Witness, folder: Path) -> None:
+    """From step 3, as the run that nobody killed."""
+    assert sorted(second.steps) == [3, 4, 5]
+    for step in (3, 4, 5):
+        assert untimed(second.steps[step]) == untimed(straight.witness.steps[step])
+    assert second.evaluations[6] == straight.witness.evaluations[6]
     assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
-    one, other = (tmp_path / "straight" / straight.checkpoints[-1].path, there.folder / second.checkpoints[-1].path)
-    assert (one / "model/model.safetensors").read_bytes() == (other / "model/model.safetensors").read_bytes()
+    asked = {"dpo": ["reference_logprobs.safetensors"], "reward_model": []}[straight.config.kind]
+    assert [path.name for path in straight.left.glob("reference*")] == asked
+    for tensors in ("model/model.safetensors", *asked):
+        left = folder / second.checkpoints[-1].path / tensors
+        assert (straight.left / tensors).read_bytes() == left.read_bytes()
 
 
-@KINDS
-def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(kind: str, tmp_path: Path) -> None:
-    witness = Witness()
-    train(configured(kind), tmp_path, witness)
-    metrics = {
-        "reward_model": {"loss", "accuracy", "margin", "mean_reward"},
-        "dpo": {"loss"}
-        | {f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins")}
-        | {"logps/chosen", "logps/rejected"},
-    }[kind]
+def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(trained: Trained) -> None:
+    witness, dpo = trained.witness, trained.config.kind == "dpo"
+    of_dpo = {f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins")}
+    of_dpo |= {"loss", "logps/chosen", "logps/rejected"}
+    metrics = of_dpo if dpo else {"loss", "accuracy", "margin", "mean_reward"}
     shared = {"grad_norm", "learning_rate", "step_time", "num_tokens", "peak_memory"}
     assert set(witness.steps[0]) == metrics | shared
     assert {"eval/loss", "eval/accuracy", "eval/margin"} <= set(witness.evaluations[0])
-    assert ("eval/pass@1" in witness.evaluations[0]) == (kind == "dpo")
+    assert ("eval/pass@1" in witness.evaluations[0]) == dpo
     assert sorted(witness.evaluations) == [0, 3, 6]
-    folder = tmp_path / witness.checkpoints[-1].path / "model"
-    if kind == "dpo":
-        AutoModelForCausalLM.from_pretrained(folder)
+    if dpo:
+        AutoModelForCausalLM.from_pretrained(trained.left / "model")
     else:
-        assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 1
+        opened = AutoModelForSequenceClassification.from_pretrained(trained.left / "model")
+        assert opened.config.num_labels == 1
 
 
-@KINDS
-def test_each_step_tells_its_pairs_with_the_margins_whose_mean_is_its_metric(kind: str, tmp_path: Path) -> None:
-    witness = Witness()
-    train(configured(kind), tmp_path, witness)
-    margin = {"reward_model": "margin", "dpo": "rewards/margins"}[kind]
-    sent_of_steps = [one for one in witness.messages if isinstance(one, Report) and margin in one.metrics]
+def test_each_step_tells_its_pairs_with_the_margins_whose_mean_is_its_metric(trained: Trained) -> None:
+    margin = {"reward_model": "margin", "dpo": "rewards/margins"}[trained.config.kind]
+    sent_of_steps = [one for one in trained.witness.messages if isinstance(one, Report) and margin in one.metrics]
     assert len(sent_of_steps) == BUDGET["steps"]
     for report in sent_of_steps:
         assert [pair.index for pair in report.pairs] == [0, 1, 2, 3]
@@ -199,14 +204,26 @@ def test_each_step_tells_its_pairs_with_the_margins_whose_mean_is_its_metric(kin
     assert any(pair.margin for pair in sent_of_steps[-1].pairs)
 
 
-def test_adapters_learn_the_pairs_and_score_as_a_reward_of_another_run(tmp_path: Path) -> None:
-    witness = Witness()
+@DPO
+def test_a_dpo_run_begins_at_log_2_with_margins_of_0(trained: Trained) -> None:
+    first = trained.witness.evaluations[0]
+    assert first["eval/loss"] == pytest.approx(0.6931472, abs=1e-5)
+    assert first["eval/margin"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.thorough
+def test_adapters_learn_the_pairs_go_on_from_a_checkpoint_and_score_as_a_reward_of_another_run(tmp_path: Path) -> None:
     optimizer = {"learning_rate": 3e-3, "warmup_steps": 1}
-    budget = {"steps": 30, "pairs_per_step": 8, "eval_every": 30, "checkpoint_every": 30}
+    budget = {"steps": 30, "pairs_per_step": 8, "eval_every": 30, "checkpoint_every": 15}
     config = configured(
         "reward_model", model={"lora": {"rank": 4}, "gradient_checkpointing": True}, optimizer=optimizer, budget=budget
     )
-    train(config, tmp_path, witness)
+    killed, witness = Witness(kill_at_step=16), Witness()
+    with pytest.raises(Killed):
+        train(config, tmp_path, killed)
+    train(config, tmp_path, witness, attempt=2, resume=tmp_path / killed.checkpoints[-1].path)
+    assert untimed(witness.steps[15]) == untimed(killed.steps[15])
+    witness.messages = [*killed.messages, *witness.messages]
     first, last = (witness.evaluations[step]["eval/loss"] or 0.0 for step in (0, 30))
     assert last < first - 0.1
     checkpoint = tmp_path / witness.checkpoints[-1].path
@@ -218,14 +235,6 @@ def test_adapters_learn_the_pairs_and_score_as_a_reward_of_another_run(tmp_path:
     with torch.no_grad():
         found = BradleyTerry(scorer).judge(pairs.held_out).loss_N.mean().item()
     assert found == pytest.approx(last, abs=1e-4)
-
-
-def test_a_dpo_run_begins_at_log_2_with_margins_of_0(tmp_path: Path) -> None:
-    witness = Witness()
-    train(configured("dpo"), tmp_path, witness)
-    first = witness.evaluations[0]
-    assert first["eval/loss"] == pytest.approx(0.6931472, abs=1e-5)
-    assert first["eval/margin"] == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
@@ -247,35 +256,30 @@ def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path:
     assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
 
 
-def test_held_out_pairs_are_of_other_prompts_and_sampled_again_only_for_another_configuration(tmp_path: Path) -> None:
-    config = configured("reward_model", budget={"steps": 1, "eval_every": 0, "pairs_per_step": 2})
-    train(config, tmp_path, Witness())
-    path = tmp_path / "run-1" / PAIRS_FILE
-    pairs = stored_pairs(path, origin=config.model_dump_json(include={"model", "pairs", "budget"}))
+def test_held_out_pairs_are_of_other_prompts_and_sampled_again_only_for_another_configuration(
+    trained: Trained, tmp_path: Path
+) -> None:
+    origin = trained.config.model_dump_json(include={"model", "pairs", "budget"})
+    path = Path(shutil.copy(trained.folder / "run-1" / PAIRS_FILE, tmp_path))
+    pairs = stored_pairs(path, origin=origin)
     assert pairs is not None
     assert len(pairs.train) + len(pairs.held_out) + pairs.undecided == 24 + 8
     assert not {pair.prompt_id for pair in pairs.train} & {pair.prompt_id for pair in pairs.held_out}
     assert all(pair.chosen.text != pair.rejected.text for pair in pairs.train)
     assert stored_pairs(path, origin="another") is None
     path.write_text(path.read_text()[:-40])
-    assert stored_pairs(path, origin=config.model_dump_json(include={"model", "pairs", "budget"})) is None
+    assert stored_pairs(path, origin=origin) is None
 
 
-def test_a_shutdown_while_pairs_are_sampled_ends_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("done", [6, (24 + 8) * 4], ids=["sampled", "scored"])
+def test_a_shutdown_while_pairs_are_sampled_or_scored_ends_there(tmp_path: Path, done: int) -> None:
     witness = Witness()
-    with pytest.raises(Interrupted):
-        train(configured("reward_model"), tmp_path, witness, shutting_down=lambda: len(witness.shown) > 6)
-    assert witness.shown[-1].phase == "pairs"
-
-
-def test_a_shutdown_while_pairs_are_scored_ends_there(tmp_path: Path) -> None:
-    witness, everything = Witness(), (24 + 8) * 4
     with pytest.raises(Interrupted):
         train(
             configured("reward_model"),
             tmp_path,
             witness,
-            shutting_down=lambda: bool(witness.shown) and witness.shown[-1].done == everything,
+            shutting_down=lambda: bool(witness.shown) and (witness.shown[-1].done or 0) >= done,
         )
     assert witness.shown[-1].phase == "pairs"
     assert not (tmp_path / "run-1" / PAIRS_FILE).exists()  # not all of them were scored
@@ -298,7 +302,8 @@ def with_own(kind: str, own: Path) -> Config:
     """A run whose pairs are chosen by a file of the folder, which prefers long completions."""
     own.mkdir()
     (own / "own.py").write_text(FIRST)
-    return configured(kind, pairs=PAIRS | {"rewards": OWN})
+    budget = {"steps": 1, "pairs_per_step": 4, "eval_every": 1} | ({"eval_items": 4} if kind == "dpo" else {})
+    return configured(kind, pairs=PAIRS | {"rewards": OWN}, budget=budget)
 
 
 def chosen_by(folder: Path, config: Config) -> str:
@@ -386,14 +391,15 @@ def jsonl(rows: Sequence[Mapping[str, object]]) -> bytes:
 @KINDS
 def test_a_run_trains_on_a_persons_own_pairs(kind: str, tmp_path: Path) -> None:
     witness = Witness()
-    config = configured(kind, pairs={"kind": "dataset", "source": "upload:1", "held_out": 0.25})
+    budget = {"steps": 2, "pairs_per_step": 4, "eval_every": 2}
+    config = configured(kind, pairs={"kind": "dataset", "source": "upload:1", "held_out": 0.25}, budget=budget)
     same = {"prompt": "Calculate 9 + 2 x 6", "chosen": "21", "rejected": "21"}
     train(config, tmp_path, witness, rows=jsonl([*ROWS, same]))
     [started] = [
         m for m in witness.messages if isinstance(m, Report) and m.logs and "pairs to train on" in m.logs[0].message
     ]
     assert "1 without a difference left out" in started.logs[0].message
-    assert sorted(witness.steps) == list(range(6))
+    assert sorted(witness.steps) == [0, 1]
     assert "eval/pass@1" not in witness.evaluations[0]
 
 
