@@ -54,9 +54,8 @@ def parent_of(shared: Site) -> Callable[[str], Run]:
     return trained
 
 
-@pytest.mark.parametrize(
-    "config", ["grpo", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("ppo", "dapo", "adapters"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("config", ["grpo", "ppo", "dapo", "adapters"])
 def test_a_fork_without_a_change_is_the_same_run(shared: Site, parent_of: Callable[[str], Run], config: str) -> None:
     """From a checkpoint, between two, and before the first."""
     site, parent = shared, parent_of(config)
