@@ -507,8 +507,7 @@ def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(s
     saved = max(one.step for one in site.client.checkpoints(run.id))
     site.close()
     restore(tmp_path / "backup.tar", tmp_path / "elsewhere", quiet)
-    other = Site(tmp_path / "elsewhere")
-    try:
+    with Site(tmp_path / "elsewhere") as other:
         other.backend()
         kept = [one.step for one in other.client.checkpoints(run.id)]
         assert kept
@@ -519,5 +518,3 @@ def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(s
         assert other.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(8))
         starts = [line.message for line in other.client.logs(run.id).items if "checkpoint" in line.message]
         assert any(f"step {max(kept)}" in line or "from" in line for line in starts), starts
-    finally:
-        other.close()

@@ -31,13 +31,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One worker, which trains all parents and forks."""
-    one = Site(tmp_path_factory.mktemp("forks") / "home")
-    try:
+    with Site(tmp_path_factory.mktemp("forks") / "home") as one:
         one.backend()
         one.worker()
         yield one
-    finally:
-        one.close()
 
 
 @pytest.fixture(scope="module")
