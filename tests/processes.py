@@ -176,6 +176,12 @@ class Site:
         wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends", patience)
         return self.client.run(run_id)
 
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         while self._forget:
             self._forget.pop()()
@@ -217,6 +223,5 @@ def tiny_run(steps: int, *, every: int = 3, seed: int = 0, **changes: object) ->
 
 
 def site(tmp_path: Path) -> Iterator[Site]:
-    one = Site(tmp_path / "home")
-    yield one
-    one.close()
+    with Site(tmp_path / "home") as one:
+        yield one

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -40,18 +40,28 @@ def recorded(backend: Backend) -> None:
     finish(backend.client, run, train(backend.client, run, steps=3, total=3, prompts=2, group_size=3, traced=True))
 
 
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Backend, Path]]:
+    """A home with a finished run, its token traces, and an upload, for tests that change nothing; and an archive of it."""
+    folder = tmp_path_factory.mktemp("backed up")
+    with Backends(folder / "home") as backends:
+        backend = backends.start()
+        recorded(backend)
+        backend.client.upload("sums.jsonl", b'{"prompt": "1+1=", "answer": "2"}\n')
+        (backend.home / "token").write_text("the-token-of-this-home")
+        made = back_up(backend.home, folder / "backup.tar", quiet)
+        assert (made.runs, made.vanished) == (1, ())
+        yield backend, folder / "backup.tar"
+
+
 @pytest.fixture
-def archive(backend: Backend, tmp_path: Path) -> Path:
-    """Of a home with a finished run, its token traces, and an upload."""
-    recorded(backend)
-    backend.client.upload("sums.jsonl", b'{"prompt": "1+1=", "answer": "2"}\n')
-    (backend.home / "token").write_text("the-token-of-this-home")
-    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
-    assert (made.runs, made.vanished) == (1, ())
-    return tmp_path / "backup.tar"
+def archive(backed_up: tuple[Backend, Path], tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copy(backed_up[1], tmp_path))
 
 
-def test_a_restored_home_answers_as_the_one_that_was_backed_up(backend: Backend, archive: Path, tmp_path: Path) -> None:
+def test_a_restored_home_answers_as_the_one_that_was_backed_up(backed_up: tuple[Backend, Path], tmp_path: Path) -> None:
+    backend, archive = backed_up
     home = tmp_path / "restored"
     restore(archive, home, quiet)
     assert (home / "token").read_text() == "the-token-of-this-home"
@@ -294,8 +304,9 @@ def test_many_rows_of_four_reporting_workers_are_in_a_backup(backend: Backend, t
 
 
 def test_a_run_deleted_while_the_backup_is_made_is_left_out_and_named(
-    backend: Backend, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recorded(backend)
     copied = backup._copy_database
 
     def then_delete(*given: object) -> None:
@@ -434,7 +445,8 @@ def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
     assert {path.name for path in here.iterdir()} == expected
 
 
-def test_a_home_that_exists_is_never_restored_over(archive: Path, backend: Backend) -> None:
+def test_a_home_that_exists_is_never_restored_over(backed_up: tuple[Backend, Path]) -> None:
+    backend, archive = backed_up
     before = (backend.home / "token").read_bytes()
     with pytest.raises(CannotBackUp, match="exists and is not empty"):
         restore(archive, backend.home, quiet)
@@ -487,16 +499,15 @@ def test_an_archive_is_its_owners_alone_and_not_there_before_it_is_whole(
 @pytest.mark.slow
 def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(site: Site, tmp_path: Path) -> None:
     site.backend()
-    worker = site.worker()
-    run = site.client.create_run(tiny_run(40, every=3))
-    site.wait_for_step(run.id, 8)
+    worker = site.held_worker(5)
+    run = site.client.create_run(tiny_run(8, every=3))
+    site.wait_for_step(run.id, 5)
     back_up(site.home, tmp_path / "backup.tar", quiet)
     worker.kill()
     saved = max(one.step for one in site.client.checkpoints(run.id))
     site.close()
     restore(tmp_path / "backup.tar", tmp_path / "elsewhere", quiet)
-    other = Site(tmp_path / "elsewhere")
-    try:
+    with Site(tmp_path / "elsewhere") as other:
         other.backend()
         kept = [one.step for one in other.client.checkpoints(run.id)]
         assert kept
@@ -504,8 +515,6 @@ def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(s
         other.worker()
         ended = other.wait_for_end(run.id)
         assert (ended.status, ended.attempt) == ("finished", 2)
-        assert other.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(40))
+        assert other.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(8))
         starts = [line.message for line in other.client.logs(run.id).items if "checkpoint" in line.message]
         assert any(f"step {max(kept)}" in line or "from" in line for line in starts), starts
-    finally:
-        other.close()

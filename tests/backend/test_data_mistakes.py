@@ -11,6 +11,8 @@ from backend.contract.client import ApiError
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.records import OwnReward, RewardFile
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 ROWS = [{"problem": f"{n} + {n}", "answer": str(2 * n), "source": f"{'ab'[n % 2]}.csv"} for n in range(30)]
 
 

@@ -7,6 +7,8 @@ from serving import Backend
 
 from backend.uploads.encoding import encoding_of, guessed
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 SUMS = [f"What is {n} plus {n + 1}?,{2 * n + 1}" for n in range(1000)]
 RARE = [
     "A book costs £5; what do 3 cost?,£15",

@@ -11,6 +11,8 @@ from serving import Backend
 
 from backend.contract.client import ApiError
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 HOSTILE = [
     "../etc/passwd",
     "/etc/passwd",
@@ -78,7 +80,6 @@ def files(home: Path) -> Iterator[str]:
     )
 
 
-@pytest.mark.thorough
 def test_names_of_runs_uploads_and_workers_are_never_part_of_a_path(backend: Backend, tmp_path: Path) -> None:
     outside = set(tmp_path.rglob("*")) - set(backend.home.rglob("*"))
     for name in HOSTILE:

@@ -11,6 +11,8 @@ from backend.contract.task import Dataset
 from worker.tasks.items import Items
 from worker.tasks.rows import load_dataset
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 ROWS: list[dict[str, Any]] = [{"prompt": f"{n} + {n}", "answer": str(2 * n), "level": n % 3} for n in range(50)]
 
 

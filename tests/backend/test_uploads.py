@@ -17,6 +17,8 @@ from backend.contract.task import Dataset, row_id
 from backend.uploads import conversion, store
 from worker.tasks.loading import load_items
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 ROWS = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(30)]
 
 

@@ -58,25 +58,27 @@ def some(query: type[BaseModel]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_the_client_sends_every_field_of_the_query_and_the_route_takes_these_alone(backend: Backend, name: str) -> None:
+def test_the_client_sends_every_field_of_the_query_and_the_route_takes_these_alone(
+    shared_backend: Backend, name: str
+) -> None:
     asked: list[httpx.URL] = []
-    backend.client._to._http.event_hooks["request"].append(lambda request: asked.append(request.url))
+    shared_backend.client._to._http.event_hooks["request"].append(lambda request: asked.append(request.url))
     path, place = (f"/api/v1/runs/{{run_id}}/{name}", (1,)) if name in OF_A_RUN else (ADDRESSES[name], ())
     fields = LISTS[name].model_fields
     with suppress(ApiError):  # there is no run 1
-        getattr(backend.client, name)(*place, **some(LISTS[name]))
+        getattr(shared_backend.client, name)(*place, **some(LISTS[name]))
     assert asked[0].path == path.replace("{run_id}", "1")
     assert asked[0].params.keys() == fields.keys()
-    answer = backend.http.get(asked[0].raw_path.decode())
+    answer = shared_backend.http.get(asked[0].raw_path.decode())
     assert (answer.status_code, "no route" in answer.text) in ((200, False), (404, False)), "no value is refused"
-    documented = backend.http.get("/api/v1/openapi.json").json()["paths"][path]["get"]["parameters"]
+    documented = shared_backend.http.get("/api/v1/openapi.json").json()["paths"][path]["get"]["parameters"]
     assert {one["name"] for one in documented if one["in"] == "query"} == fields.keys()
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_parameter_that_the_list_does_not_have_is_refused(backend: Backend, name: str) -> None:
+def test_a_parameter_that_the_list_does_not_have_is_refused(shared_backend: Backend, name: str) -> None:
     path = f"/api/v1/runs/1/{name}" if name in OF_A_RUN else ADDRESSES[name]
-    answer = backend.http.get(path, params={"colour": "red"})
+    answer = shared_backend.http.get(path, params={"colour": "red"})
     assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid"
     assert "colour: is not a known field (got 'red')" in answer.json()["error"]["message"].split("; ")
@@ -88,8 +90,8 @@ def test_what_is_not_asked_is_not_sent() -> None:
     assert queries.GroupQuery(step=None, search=None).model_dump(mode="json", exclude_defaults=True) == {}
 
 
-def test_a_wrong_value_is_refused_in_the_same_shape_on_both_sides(backend: Backend) -> None:
+def test_a_wrong_value_is_refused_in_the_same_shape_on_both_sides(shared_backend: Backend) -> None:
     with pytest.raises(ApiError, match=r"^sort: ") as refusal:
-        backend.client.groups(1, sort="text; drop table run")
-    answer = backend.http.get("/api/v1/runs/1/groups", params={"sort": "text; drop table run"})
+        shared_backend.client.groups(1, sort="text; drop table run")
+    answer = shared_backend.http.get("/api/v1/runs/1/groups", params={"sort": "text; drop table run"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (refusal.value.status, refusal.value.code)

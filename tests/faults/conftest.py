@@ -12,11 +12,8 @@ site = pytest.fixture(site)
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """What a run of two processes comes to if nobody disturbs it."""
-    one = Site(tmp_path_factory.mktemp("undisturbed") / "home")
-    try:
+    with Site(tmp_path_factory.mktemp("undisturbed") / "home") as one:
         one.backend()
         run = create(one)
         assert one.worker(GROUPSCOPE_PROCESSES="2", GROUPSCOPE_ONCE="true").wait(timeout=300) == 0
         yield trained(one, run.id)
-    finally:
-        one.close()

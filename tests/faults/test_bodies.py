@@ -40,9 +40,8 @@ class Memory:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One for all of these: a body that is refused leaves nothing behind."""
-    one = Site(tmp_path_factory.mktemp("bodies") / "home", lease_seconds=3600)
-    yield one
-    one.close()
+    with Site(tmp_path_factory.mktemp("bodies") / "home", lease_seconds=3600) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,7 @@ def work(url: str, name: str, together: "multiprocessing.synchronize.Barrier", c
 
 @pytest.mark.parametrize(("processes", "runs"), [(4, 60), pytest.param(16, 500, marks=pytest.mark.long)])
 def test_every_run_is_claimed_once_by_one_of_many_processes(tmp_path: Path, processes: int, runs: int) -> None:
-    site = Site(tmp_path / "home", lease_seconds=600)
-    try:
+    with Site(tmp_path / "home", lease_seconds=600) as site:
         site.backend()
         for first in range(0, runs, 100):
             site.client.create_sweep("many", [{"config": GRPO}] * min(100, runs - first))
@@ -53,8 +52,6 @@ def test_every_run_is_claimed_once_by_one_of_many_processes(tmp_path: Path, proc
             kept = database.execute("SELECT worker, run_id, attempt FROM attempt").fetchall()
             assert sorted(kept) == sorted(found), "what each worker heard is what is stored"
             assert database.execute("SELECT DISTINCT status, failures FROM run").fetchall() == [("running", 0)]
-    finally:
-        site.close()
 
 
 @pytest.mark.thorough

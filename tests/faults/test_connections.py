@@ -110,14 +110,11 @@ def stand_it(site: Site, worker: Actor, seconds: float) -> None:
 @pytest.fixture
 def working(tmp_path: Path) -> Iterator[tuple[Site, Actor]]:
     """A backend that may have 1,024 files open, and a worker that holds a run."""
-    site = Site(tmp_path / "home", lease_seconds=30)
-    try:
+    with Site(tmp_path / "home", lease_seconds=30) as site:
         site.backend(files=FILES)
         site.client.create_run({**GRPO, "budget": {"steps": 10_000}})  # a report each, for a minute
         with Client(site.url, TOKEN, timeout=PATIENCE) as client:
             yield site, Actor(client).begin()
-    finally:
-        site.close()
 
 
 @pytest.mark.parametrize("seconds", SECONDS)

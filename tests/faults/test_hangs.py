@@ -26,9 +26,8 @@ QUICK = "tests.faults.worker_quick"
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """What hangs may hold up the heartbeats, too; nobody's lease is to end by that."""
-    one = Site(tmp_path / "home", lease_seconds=60)
-    yield one
-    one.close()
+    with Site(tmp_path / "home", lease_seconds=60) as one:
+        yield one
 
 
 @pytest.fixture

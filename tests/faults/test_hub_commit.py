@@ -28,8 +28,7 @@ def hub() -> Iterator[Hub]:
 
 
 def test_a_second_attempt_samples_what_the_first_did(tmp_path: Path, hub: Hub) -> None:
-    site = Site(tmp_path / "home")
-    try:
+    with Site(tmp_path / "home") as site:
         site.backend()
         worker = site.worker()
         run = site.client.create_run(tiny_run(400, every=0, model={"source": NAME}))
@@ -46,5 +45,3 @@ def test_a_second_attempt_samples_what_the_first_did(tmp_path: Path, hub: Hub) -
         first, second = texts(site, run.id, 1), texts(site, run.id, 2)
         assert len(first) >= 16
         assert first == second
-    finally:
-        site.close()

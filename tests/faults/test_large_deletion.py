@@ -95,8 +95,7 @@ def p95(seconds: list[float]) -> float:
 
 @pytest.mark.parametrize("completions", COUNTS)
 def test_deleting_a_large_run_takes_nobodys_lease_and_others_are_answered(tmp_path: Path, completions: int) -> None:
-    site = Site(tmp_path / "home", lease_seconds=LEASE)
-    try:
+    with Site(tmp_path / "home", lease_seconds=LEASE) as site:
         first = site.backend()
         large = site.client.command(site.client.create_run(GRPO).id, "stop").id
         first.terminate()
@@ -119,8 +118,6 @@ def test_deleting_a_large_run_takes_nobodys_lease_and_others_are_answered(tmp_pa
         assert [(run.status, run.attempt, run.failures) for run in runs] == [("running", 1, 0)] * 2
         assert all(run.progress.step > step for run, step in zip(runs, before, strict=True))
         report(completions, took, visitors.seconds)
-    finally:
-        site.close()
 
 
 def is_there(site: Site, run_id: int) -> bool:

@@ -146,9 +146,8 @@ def test_many_who_watch_a_live_run_slow_nobody_and_take_no_lease(
 ) -> None:
     # another test of this process may have left a page as the main module, and a spawned process would begin by running that
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    site = Site(tmp_path / "home", lease_seconds=LEASE)
-    times = site.home / "times.jsonl"
-    try:
+    with Site(tmp_path / "home", lease_seconds=LEASE) as site:
+        times = site.home / "times.jsonl"
         backend = site.backend(module="tests.faults.backend_with_times", GROUPSCOPE_TEST_TIMES=str(times))
         dashboard = site.dashboard()
         for _ in range(WORKERS):
@@ -188,5 +187,3 @@ def test_many_who_watch_a_live_run_slow_nobody_and_take_no_lease(
         assert [site.client.run(worker.actor.run_id).attempt for worker in workers] == [1] * WORKERS, "no lease is lost"
         assert [log.read_text() for log in site.home.glob("*.log") if "Traceback" in log.read_text()] == []
         assert all(max(one.steps, default=0) > BEFORE for one in spectators), "the pages follow the run"
-    finally:
-        site.close()

@@ -110,6 +110,7 @@ def test_the_backend_survives_being_killed_again_and_again_under_load(site: Site
     assert live_steps(site, run.id) == list(range(60))
 
 
+@pytest.mark.thorough
 def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site: Site) -> None:
     backend = site.backend()
     stalled = site.held_worker(4, 8)

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TOGETHER = {"GROUPSCOPE_PROCESSES": "2"}
 
 
+@pytest.mark.thorough
 def test_a_run_of_two_processes_of_which_one_is_killed_ends_with_the_weights_of_an_undisturbed_one(
     site: Site, undisturbed: Pair
 ) -> None:

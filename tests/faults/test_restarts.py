@@ -55,8 +55,7 @@ def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("steps", [12, pytest.param(40, marks=pytest.mark.long)])
 def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_path: Path, steps: int) -> None:
-    site = Site(tmp_path / "home", max_failures=100)
-    try:
+    with Site(tmp_path / "home", max_failures=100) as site:
         site.backend()
         with Wire(site.url) as wire:
             answers = count()
@@ -73,5 +72,3 @@ def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_p
         assert site.client.steps(run.id) == site.client.steps(undisturbed.id)
         lost = {path.rsplit("/", 1)[-1] for path in wire.lost}
         print(f"{len(wire.lost)} answers lost in {steps} steps: {sorted(lost)}")  # noqa: T201
-    finally:
-        site.close()

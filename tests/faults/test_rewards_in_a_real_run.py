@@ -35,9 +35,8 @@ def site(tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("GROUPSCOPE_REWARD_FUNCTIONS", "spy:spy")
     monkeypatch.setenv("GROUPSCOPE_REWARD_PATH", str(tmp_path))
     monkeypatch.setenv("TEST_JUDGE_KEY", KEY)
-    one = Site(tmp_path / "home")
-    yield one
-    one.close()
+    with Site(tmp_path / "home") as one:
+        yield one
 
 
 def test_a_reward_model_and_a_judge_score_beside_correctness_that_is_only_measured(

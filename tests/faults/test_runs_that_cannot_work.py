@@ -14,13 +14,10 @@ FOREVER = {"name": "slow", "kind": "pattern", "syntax": "regex", "patterns": ["(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One worker, which meets all of them."""
-    one = Site(tmp_path_factory.mktemp("site") / "home")
-    try:
+    with Site(tmp_path_factory.mktemp("site") / "home") as one:
         one.backend()
         one.worker()
         yield one
-    finally:
-        one.close()
 
 
 def missing_model(site: Site) -> dict[str, object]:

@@ -47,8 +47,7 @@ def ask_for_work(idle: Actor, seconds: float) -> None:
 def test_a_stall_of_twice_the_lease_takes_nobodys_run_and_silence_after_it_does(
     tmp_path: Path, stall: Stall, lease: float, times: int
 ) -> None:
-    site = Site(tmp_path / "home", lease_seconds=lease)
-    try:
+    with Site(tmp_path / "home", lease_seconds=lease) as site:
         backend = site.backend()
         run = site.client.create_run(GRPO)
         holder = Actor(site.client, "holder").begin()
@@ -67,5 +66,3 @@ def test_a_stall_of_twice_the_lease_takes_nobodys_run_and_silence_after_it_does(
         assert (found.status, found.attempt, found.failures) == ("running", 1, 0)
         wait_until(lambda: Actor(site.client, "next").claim() is not None, "the run of a silent worker is taken")
         assert site.client.run(run.id).failures == 1
-    finally:
-        site.close()

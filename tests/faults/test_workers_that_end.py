@@ -56,6 +56,7 @@ def test_a_worker_for_one_run_that_never_got_one_says_that_it_is_not_over(site: 
     assert waiting.wait(timeout=240) == 75
 
 
+@pytest.mark.thorough
 def test_a_worker_ends_when_the_queue_is_empty_and_when_the_backend_is_away_or_refuses_it(site: Site) -> None:
     assert site.worker(GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 0
     assert site.worker(**ONCE, GROUPSCOPE_IDLE_EXIT="0.5").wait(timeout=240) == 75

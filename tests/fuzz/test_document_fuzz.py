@@ -11,9 +11,8 @@ import rounds
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[processes.Site]:
-    one = processes.Site(tmp_path / "home", lease_seconds=3600)
-    yield one
-    one.close()
+    with processes.Site(tmp_path / "home", lease_seconds=3600) as one:
+        yield one
 
 
 @pytest.mark.thorough

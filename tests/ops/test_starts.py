@@ -296,9 +296,8 @@ def test_up_says_at_once_why_its_backend_cannot_start(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_home_has_one_backend_and_everything_in_it_is_its_owners_alone(tmp_path: Path) -> None:
-    site = Site(tmp_path / "home")
-    site.home.chmod(0o755)
-    try:
+    with Site(tmp_path / "home") as site:
+        site.home.chmod(0o755)
         site.backend()
         link = tmp_path / "link"
         link.symlink_to(site.home)
@@ -310,8 +309,6 @@ def test_a_home_has_one_backend_and_everything_in_it_is_its_owners_alone(tmp_pat
         written = [path for path in site.home.rglob("*") if path.name != "backend.app.log"]  # which the test opened
         assert {path.name for path in written} >= {"groupscope.db", "backend.lock"}
         assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in written)
-    finally:
-        site.close()
 
 
 @pytest.mark.thorough
