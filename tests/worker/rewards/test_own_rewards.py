@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -328,63 +328,116 @@ def test_what_others_could_change_is_not_run(folder: Path, spoil: Callable[[Path
 # ---- how a function is called
 
 
-def test_one_text_at_a_time_with_what_the_function_names(folder: Path) -> None:
-    (folder / "own.py").write_text(
-        "def reward(completion, prompt, answer, level, *, bonus=1.0):\n"
-        "    assert (prompt, answer, level) == ('And 2 + 2?', '4', 3)\n    return len(completion) + bonus\n"
-    )
-    assert raws(scored(folder, CHAT, "a", "bb", arguments={"bonus": 0.5})) == [1.5, 2.5]
+TWO_CHATS = {
+    "prompts": [[{"role": "user", "content": "And 2 + 2?"}]] * 2,
+    "completions": [[{"role": "assistant", "content": "a"}], [{"role": "assistant", "content": "b"}]],
+    "completion_ids": [[5, 6], [5, 6]],
+    "level": [3, 3],
+}
+TWO_TEXTS = {"prompts": ["2 + 2 = "] * 2, "completions": ["a", "b"], "completion_ids": [[5, 6]] * 2, "answer": [4, 4]}
+WHOLE = (
+    "def reward(**given):\n    return [float(list(given.items()) == list({!r}.items()))] * len(given['completions'])\n"
+)
+NAMED = "    assert (prompt, answer, level) == ('And 2 + 2?', '4', 3)\n    return len(completion) + bonus\n"
+ANSWERED = "def reward(completion, answer):\n    return answer == {!r}\n"
+NO_ANSWER = Item("dataset:4", "2 + 2 = ", None, None, {"kind": "exact"}, {"answer": 7})
+CALLED_LIKE_A_CALL = replace(RAW, columns={"completions": "a cell", "prompts": "", "answer": 4})
 
 
 @pytest.mark.parametrize(
-    ("item", "seen"),
+    ("text", "item", "completions", "how", "want"),
     [
         (
+            f"def reward(completion, prompt, answer, level, *, bonus=1.0):\n{NAMED}",
             CHAT,
-            {
-                "prompts": [[{"role": "user", "content": "And 2 + 2?"}]] * 2,
-                "completions": [[{"role": "assistant", "content": "a"}], [{"role": "assistant", "content": "b"}]],
-                "completion_ids": [[5, 6], [5, 6]],
-                "level": [3, 3],
-            },
+            ("a", "bb"),
+            {"arguments": {"bonus": 0.5}},
+            [1.5, 2.5],
         ),
         (
-            RAW,
-            {
-                "prompts": ["2 + 2 = "] * 2,
-                "completions": ["a", "b"],
-                "completion_ids": [[5, 6], [5, 6]],
-                "answer": [4, 4],
-            },
+            WHOLE.format(TWO_CHATS),
+            CHAT,
+            ("a", "b"),
+            {"unit": "group"},
+            [1.0, 1.0],
+        ),  # takes whatever comes, and so takes lists
+        (WHOLE.format(TWO_TEXTS), RAW, ("a", "b"), {"unit": "group"}, [1.0, 1.0]),
+        (
+            "async def reward(completions):\n    return [len(set(map(str, completions)))] * 3\n",
+            CHAT,
+            "abc",
+            {"unit": "group"},
+            [3.0, 3.0, 3.0],
+        ),
+        (
+            "def reward(completions):\n    import numpy; return numpy.arange(3)\n",
+            CHAT,
+            "abc",
+            {"unit": "group"},
+            [0.0, 1.0, 2.0],
+        ),
+        (
+            "def reward(completions):\n    return (1, None, float('nan'))\n",
+            CHAT,
+            "abc",
+            {"unit": "group"},
+            [1.0, None, None],
+        ),
+        (ANSWERED.format("4"), replace(NO_ANSWER, answer="4"), "a", {}, [1.0]),
+        (ANSWERED.format(7), NO_ANSWER, "a", {}, [1.0]),
+        ("def reward(completion, *, level=0):\n    return level\n", CHAT, "a", {"arguments": {"level": 7}}, [3.0]),
+        (
+            "def reward(completions, **columns):\n    return [len(one) * len(columns['prompts']) for one in completions]\n",
+            CALLED_LIKE_A_CALL,
+            ("four", "a"),
+            {"unit": "group"},
+            [8.0, 2.0],
         ),
     ],
-    ids=["chat", "raw"],
+    ids=[
+        "one text with what it names",
+        "a group as TRL calls it",
+        "a group of texts",
+        "a coroutine",
+        "an array",
+        "no score for some",
+        "the reference answer",
+        "else the column answer",
+        "a column wins over a setting",
+        "columns called like a call",
+    ],
 )
-def test_a_whole_group_as_trl_calls_it(folder: Path, item: Item, seen: dict[str, object]) -> None:
-    (folder / "own.py").write_text(
-        f"def reward(**given):\n    return [float(list(given.items()) == list({seen!r}.items()))] * len(given['completions'])\n"
-    )
-    # it takes whatever comes, and so takes lists
-    assert raws(scored(folder, item, "a", "b", unit="group")) == [1.0, 1.0]
+def test_a_function_is_called_with_what_it_names_and_may_return(
+    folder: Path, text: str, item: Item, completions: Sequence[str], how: dict[str, Any], want: list[float | None]
+) -> None:
+    (folder / "own.py").write_text(text)
+    assert raws(scored(folder, item, *completions, **how)) == want
 
 
 @pytest.mark.parametrize(
-    ("body", "want"),
+    ("text", "ids", "says"),
     [
-        ("return [len(set(map(str, completions)))] * 3", [3.0, 3.0, 3.0]),
-        ("import numpy; return numpy.arange(3)", [0.0, 1.0, 2.0]),
-        ("return (1, None, float('nan'))", [1.0, None, None]),
+        (
+            "def reward(completion, topic):\n    return 1\n",
+            (5, 6),
+            "it takes topic, and what it is called with is answer, completion, prompt",
+        ),
+        (
+            "def reward(completions, completion_ids=()):\n    return [len(completion_ids)]\n",
+            None,
+            "takes completion_ids, which no sample keeps: press Sample again",
+        ),
+        ("def reward(completion):\n    import shared\n    return 1\n", (5, 6), "import shared at the top of the file"),
     ],
+    ids=["a column that the data lacks", "tokens that are not known", "an import after the beginning"],
 )
-def test_what_a_group_may_return(folder: Path, body: str, want: list[float | None]) -> None:
-    (folder / "own.py").write_text(f"async def reward(completions):\n    {body}\n")
-    assert raws(scored(folder, CHAT, "a", "b", "c", unit="group")) == want
-
-
-def test_a_column_that_the_data_lacks_is_named(folder: Path) -> None:
-    (folder / "own.py").write_text("def reward(completion, topic):\n    return 1\n")
-    [parts] = scored(folder, CHAT, "a").components
-    assert "it takes topic, and what it is called with is level, completion, prompt, answer" in (parts[0].error or "")
+def test_a_call_that_cannot_be_is_said_to_be_none(
+    folder: Path, text: str, ids: tuple[int, ...] | None, says: str
+) -> None:
+    (folder / "own.py").write_text(text)
+    (folder / "shared.py").write_text("x = 1\n")
+    [parts] = scored(folder, RAW, "a", ids=ids).components
+    assert says in (parts[0].error or "")
 
 
 @pytest.mark.parametrize(
@@ -411,26 +464,6 @@ def test_a_setting_is_one_that_the_function_has_and_a_function_one_of_the_files_
     )
     with pytest.raises(RewardUnavailable, match=refused):
         scored(folder, CHAT, "a", **asked)
-
-
-@pytest.mark.parametrize(("answer", "comes"), [("4", "4"), (None, 7)])
-def test_the_answer_is_the_reference_answer_or_else_the_column_of_that_name(
-    folder: Path, answer: str | None, comes: object
-) -> None:
-    (folder / "own.py").write_text(f"def reward(completion, answer):\n    return answer == {comes!r}\n")
-    item = Item("dataset:4", "2 + 2 = ", None, answer, {"kind": "exact"}, {"answer": 7})
-    assert raws(scored(folder, item, "a")) == [1.0]
-
-
-def test_tokens_that_are_not_known_are_not_taken_for_none(folder: Path) -> None:
-    (folder / "own.py").write_text("def reward(completions, completion_ids=()):\n    return [len(completion_ids)]\n")
-    [parts] = scored(folder, RAW, "a", ids=None).components
-    assert "takes completion_ids, which no sample keeps: press Sample again" in (parts[0].error or "")
-
-
-def test_a_column_wins_over_a_setting_of_its_name(folder: Path) -> None:
-    (folder / "own.py").write_text("def reward(completion, *, level=0):\n    return level\n")
-    assert raws(scored(folder, CHAT, "a", arguments={"level": 7})) == [3.0]
 
 
 def test_a_failed_call_for_many_says_why_and_long_files_are_read(folder: Path) -> None:
@@ -486,13 +519,6 @@ def test_an_attempt_is_scored_by_the_text_with_which_it_began(folder: Path) -> N
         scores = scorer.score([[Sample(one, 1, RAW) for one in ("a", "x", "b")]])
         assert scorer.load_own() == first
     assert raws(scores) == [1.0, None, 1.0]
-
-
-def test_an_import_after_the_beginning_is_refused(folder: Path) -> None:
-    (folder / "own.py").write_text("def reward(completion):\n    import shared\n    return 1\n")
-    (folder / "shared.py").write_text("x = 1\n")
-    [parts] = scored(folder, RAW, "a").components
-    assert "import shared at the top of the file" in (parts[0].error or "")
 
 
 PUTS_FOLDER_FIRST = "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n"
@@ -570,11 +596,3 @@ def test_the_template_is_a_reward(tmp_path: Path, group: bool, want: list[float]
     [own] = offered(file.parent)
     assert own.error is None
     assert own.functions[0].help
-
-
-def test_columns_that_are_called_like_a_call_do_not_stand_in_for_it(folder: Path) -> None:
-    (folder / "own.py").write_text(
-        "def reward(completions, **columns):\n    return [len(one) * len(columns['prompts']) for one in completions]\n"
-    )
-    item = replace(RAW, columns={"completions": "a cell", "prompts": "", "answer": 4})
-    assert raws(scored(folder, item, "four", "a", unit="group")) == [8.0, 2.0]
