@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import processes
 import pyarrow.parquet as pq
@@ -154,38 +156,41 @@ def test_an_error_that_ends_the_program_stands_on_its_page(backend: Backend, hom
 FORKED = """
 from processes import wait_until
 wait_until(lambda: not one._outbox._spool.waiting_bytes, "all is sent")
-if os.fork() == 0:
-    one.log_metrics({"reward": 9.0}, 9)
-    CHILD
-os.wait()
+for ends in (SystemExit(), RuntimeError("of the child")):
+    if os.fork() == 0:
+        one.log_metrics({"reward": 9.0}, 9)
+        raise ends
+    os.wait()
 assert os.listdir(os.environ["RECORDINGS"])
 steps(one, 4, 5)
-one.finish()
 """
 
 
-@pytest.mark.parametrize("child", ["sys.exit()", "raise RuntimeError('of the child')"])
-def test_a_forked_process_adds_nothing_to_the_record_and_takes_nothing_away(
-    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, child: str
+def test_forked_processes_add_nothing_to_the_record_of_a_program_that_ends_without_a_word_and_take_nothing_away(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECORDINGS", str(home / FOLDER))
-    assert run_script(home, backend.url, FORKED.replace("CHILD", child)) == 0
+    assert run_script(home, backend.url, FORKED) == 0
     run = recorded(backend)
-    assert (run.status, run.error, run.progress.step) == ("finished", None, 5)
+    assert (run.status, run.error, run.progress.step) == ("running", None, 5)
     assert rewards_of(backend, run.id)[0] == [0, 1, 2, 3, 4]
 
 
-def test_a_program_that_ends_without_a_word_has_its_last_step_recorded(backend: Backend, home: Path) -> None:
-    assert run_script(home, backend.url, "steps(one, 4, 5)") == 0
-    assert rewards_of(backend, recorded(backend).id)[0] == [0, 1, 2, 3, 4]
+@pytest.fixture(scope="module")
+def unsent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a program that was killed, and whose backend did not answer."""
+    home = tmp_path_factory.mktemp("unsent")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GROUPSCOPE_TOKEN", TOKEN)
+        assert run_script(home, "http://127.0.0.1:1", "os._exit(0)") == 0
+    return home / FOLDER
 
 
 @pytest.mark.slow
 def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
-    start_backend: Callable[..., Backend], home: Path
+    backend: Backend, home: Path, unsent: Path
 ) -> None:
-    assert run_script(home, "http://127.0.0.1:1", "os._exit(0)") == 0
-    backend = start_backend()
+    shutil.copytree(unsent, home / FOLDER)
     [about] = left_over(home)
     kept = {path.name: path.read_bytes() for path in (home / FOLDER).iterdir()}
     for _ in range(2):  # the second time as if the first one's answer had got lost
@@ -321,20 +326,25 @@ def test_what_cannot_be_recorded_is_said_and_takes_nothing_else_along(
     assert [one.reward for one in found[-1].completions] == [1.0, None]
 
 
-def test_a_step_whose_token_values_make_no_file_is_recorded_without_them(
-    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changed", "to"),
+    [
+        ("groupscope.recording.trace_of", Mock(side_effect=OverflowError("too large"))),
+        ("backend.contract.trace_file.MAX_BYTES", 100),
+    ],
+    ids=["no file", "too large"],
+)
+def test_a_step_whose_token_values_make_no_file_or_too_large_a_one_is_recorded_without_them(
+    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, changed: str, to: object
 ) -> None:
-    def broken(_: object) -> None:
-        raise OverflowError("too large")
-
-    monkeypatch.setattr("groupscope.recording.trace_of", broken)
+    monkeypatch.setattr(changed, to)
     with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
         steps(one, 0, 1)
     run = recorded(backend)
     assert rewards_of(backend, run.id) == ([0], [1.0])
-    assert len(backend.client.groups(run.id).items) == 1
-    [line] = backend.client.logs(run.id).items
-    assert line.message == "step 0: token values are left out: too large"
+    [item] = backend.client.groups(run.id).items
+    assert not backend.client.group(item.id).completions[0].has_trace
+    assert any("left out" in line.message for line in backend.client.logs(run.id).items)
 
 
 def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
@@ -383,11 +393,10 @@ def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
 
 
 def test_one_recording_that_cannot_be_sent_keeps_no_other_back(
-    backend: Backend, home: Path, capsys: pytest.CaptureFixture[str]
+    backend: Backend, home: Path, unsent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (home / FOLDER).mkdir(parents=True)
+    shutil.copytree(unsent, home / FOLDER)
     (home / FOLDER / "torn.json").write_text('{"key": ')
-    assert run_script(home, "http://127.0.0.1:1", "os._exit(0)") == 0
     with pytest.raises(SystemExit) as ended:
         app(["sync", "--backend", backend.url, "--home", str(home)])
     assert ended.value.code == 1
@@ -395,18 +404,6 @@ def test_one_recording_that_cannot_be_sent_keeps_no_other_back(
     assert "torn.json is damaged" in said.err
     assert "offline: 5 messages sent" in said.out
     assert recorded(backend).progress.step == 4
-
-
-def test_token_values_that_are_too_large_are_left_out_and_said(
-    backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 100)
-    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
-        steps(one, 0, 1)
-    run = recorded(backend)
-    [item] = backend.client.groups(run.id).items
-    assert not backend.client.group(item.id).completions[0].has_trace
-    assert any("left out" in line.message for line in backend.client.logs(run.id).items)
 
 
 def test_what_a_backend_does_not_take_stays_on_the_disk_until_it_does(

@@ -16,7 +16,7 @@ from backend.contract.records import OwnReward, RewardFile, RewardText
 from backend.contract.trl_parser import read_trl
 from backend.contract.trl_script import script_of, trl_script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 OWN = "def short_reward(completions, answer, unit=10):\n    return [1 / (1 + len(text[0]['content']) / unit) for text in completions]\n"
 
@@ -75,6 +75,7 @@ def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend
     assert (tmp_path / "trl-output" / "model.safetensors").exists()
 
 
+@pytest.mark.thorough
 def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_path: Path, run: Run) -> None:
     rows = "\n".join(json.dumps({"prompt": f"Say {one}", "answer": str(one)}) for one in range(8)).encode()
     upload = backend.client.upload("rows.jsonl", rows)

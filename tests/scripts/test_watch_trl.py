@@ -293,6 +293,7 @@ def test_a_record_that_cannot_begin_ends_no_training(
     assert "File exists" in caplog.text
 
 
+@pytest.mark.thorough
 def test_each_training_of_a_trainer_is_a_run_however_it_ends_and_has_the_name_that_was_given_last(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +359,7 @@ def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     assert first.completions[0].kl_mean is None
 
 
+@pytest.mark.thorough
 def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
     backend: Backend, watched: Watched, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 SHAPE = ModelShape(
     hidden=256, layers=4, heads=8, kv_heads=2, head_dim=32, intermediate=704, vocabulary=512, context=2048
 )
-LIKE_SMOLLM2 = SHAPES[SMOLLM2].model_copy(update={"layers": 6})  # each adds the same
+LIKE_SMOLLM2 = SHAPES[SMOLLM2].model_copy(update={"layers": 4})  # each adds the same
 LENGTHS = {"short completions": (256, 64, 8), "long completions": (64, 512, 2)}  # prompt, completion, completions
 
 
@@ -123,8 +123,8 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("lora", "dtype", "lengths"),
     [
-        (Lora(), "bfloat16", (64, 16, 4)),
-        (Lora(), "bfloat16", (32, 96, 2)),
+        pytest.param(Lora(), "bfloat16", (64, 16, 4), marks=pytest.mark.thorough),
+        pytest.param(Lora(), "bfloat16", (32, 96, 2), marks=pytest.mark.thorough),
         (Lora(), "float32", (32, 96, 2)),
         (Lora(rank=64, target_modules=["q_proj", "v_proj"]), "float32", (64, 16, 4)),
     ],

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from backend.contract.groups import RewardScore
@@ -11,8 +12,10 @@ from worker.rewards.scoring import Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.tasks.items import Item
 
+Group = tuple[str, list[float]]
 
-def scored(*groups: tuple[str, list[float]]) -> Scored:
+
+def scored(*groups: Group) -> Scored:
     """Groups of two, each with the name of its prompt and its rewards."""
     items = [Item(name, name, None, None, {}) for name, _ in groups]
     rewards = [reward for _, pair in groups for reward in pair]
@@ -30,20 +33,13 @@ def names(of: Scored | None) -> list[str]:
 class Prompts:
     """Gives what it was made of, group by group, and keeps what it was asked for."""
 
-    def __init__(self, *groups: tuple[str, list[float]]) -> None:
+    def __init__(self, *groups: Group) -> None:
         self.left, self.asked = list(groups), list[tuple[int, int]]()
 
     def more(self, count: int, first_group: int) -> Scored:
         self.asked.append((count, first_group))
         given, self.left = self.left[:count], self.left[count:]
         return scored(*given)
-
-
-def test_a_batch_of_live_groups_is_left_as_it_is() -> None:
-    prompts = Prompts()
-    batch, filtered = fill_with_live(scored(("a", [1, 0]), ("b", [0, 1])), prompts.more, GroupZscore(), rounds=3)
-    assert names(batch) == ["a", "b"]
-    assert (filtered, prompts.asked) == (None, [])
 
 
 def test_dead_groups_are_replaced_in_their_places_until_none_is_left() -> None:
@@ -58,17 +54,22 @@ def test_dead_groups_are_replaced_in_their_places_until_none_is_left() -> None:
     assert [completion.text for completion in batch.rollout.completions_R] == ["e0", "e1", "b0", "b1", "f0", "f1"]
 
 
-def test_after_the_last_round_dead_groups_stay_and_the_batch_keeps_its_size() -> None:
-    prompts = Prompts(("c", [1, 1]), ("d", [0, 0]))
-    batch, filtered = fill_with_live(scored(("a", [1, 1]), ("b", [0, 1])), prompts.more, GroupZscore(), rounds=2)
-    assert names(batch) == ["a", "b"]
-    assert names(filtered) == ["c", "d"]
-
-
-def test_a_group_that_cannot_be_judged_is_replaced_too() -> None:
-    prompts = Prompts(("b", [0, 1]))
-    batch, filtered = fill_with_live(scored(("a", [float("nan"), 1.0])), prompts.more, GroupZscore(), rounds=1)
-    assert (names(batch), names(filtered)) == (["b"], ["a"])
+@pytest.mark.parametrize(
+    ("first", "left", "rounds", "batch", "filtered"),
+    [
+        ([("a", [1, 0]), ("b", [0, 1])], [], 3, ["a", "b"], []),
+        ([("a", [1, 1]), ("b", [0, 1])], [("c", [1, 1]), ("d", [0, 0])], 2, ["a", "b"], ["c", "d"]),
+        ([("a", [float("nan"), 1.0])], [("b", [0, 1])], 1, ["b"], ["a"]),
+    ],
+    ids=["live groups are left", "the batch keeps its size after the last round", "what cannot be judged is replaced"],
+)
+def test_only_dead_groups_are_replaced_and_no_more_often_than_is_said(
+    first: list[Group], left: list[Group], rounds: int, batch: list[str], filtered: list[str]
+) -> None:
+    prompts = Prompts(*left)
+    filled, taken_out = fill_with_live(scored(*first), prompts.more, GroupZscore(), rounds=rounds)
+    assert (names(filled), names(taken_out)) == (batch, filtered)
+    assert len(prompts.asked) == len(left)
 
 
 def test_equal_totals_of_different_rewards_are_no_dead_group_where_each_is_normalised_by_itself() -> None:

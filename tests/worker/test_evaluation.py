@@ -1,7 +1,6 @@
 """What an evaluation measures, and what it leaves open."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
@@ -9,6 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 from judge_service import Service
+from processes import wait_until
 from pydantic import AnyHttpUrl
 from worker_models import items, tiny_policy
 
@@ -124,10 +124,7 @@ def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
             **_: object,
         ) -> list[Completion]:
             on_group(0, [Completion([5], [-1.0], "stop", "text")])
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                on_progress(1)
-                time.sleep(0.01)
+            wait_until(lambda: on_progress(1), "somebody ends it")
             raise AssertionError("nobody ended it")
 
     with (

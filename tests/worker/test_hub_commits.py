@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -94,11 +93,9 @@ def questions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_without_a_connection_a_hub_model_is_refused_after_one_question(questions: list[object]) -> None:
-    began = time.monotonic()
     with pytest.raises(RunFailure) as refused:
         named("nobody/nothing")
-    assert time.monotonic() - began < 5, "huggingface_hub's own repetitions take two minutes"
-    assert len(questions) == 1
+    assert len(questions) == 1, "huggingface_hub's own repetitions take two minutes"
     assert refused.value.code == "model_unavailable"
     assert refused.value.message == (
         "The model nobody/nothing cannot be loaded: https://huggingface.co cannot be reached ([Errno -2] Name or service not "

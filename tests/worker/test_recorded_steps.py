@@ -80,11 +80,20 @@ def contents(completions: Sequence[Completion]) -> list[tuple[object, ...]]:
     return [(one.ids, one.text, one.finish_reason, one.supports) for one in completions]
 
 
-@pytest.mark.parametrize("logprobs", ["tempered", "renormalized"])
+TOP_K, TOP_P = {"temperature": 0.7, "top_k": 5}, {"top_p": 0.8}
+
+
 @pytest.mark.parametrize(
-    "decoding",
-    [{}, {"temperature": 0.7, "top_k": 5}, {"top_p": 0.8}, {"stop": ["</think>", "= 1"]}, {"max_new_tokens": 1}],
-    ids=["plain", "top-k", "top-p", "stop", "one token"],
+    ("decoding", "logprobs"),
+    [
+        pytest.param({}, "tempered", id="plain"),
+        pytest.param(TOP_K, "renormalized", id="top-k-renormalized"),
+        pytest.param({"stop": ["</think>", "= 1"]}, "tempered", id="stop"),
+        pytest.param({"max_new_tokens": 1}, "tempered", id="one token"),
+        pytest.param(TOP_K, "tempered", id="top-k", marks=pytest.mark.thorough),
+        pytest.param(TOP_P, "tempered", id="top-p", marks=pytest.mark.thorough),
+        pytest.param(TOP_P, "renormalized", id="top-p-renormalized", marks=pytest.mark.thorough),
+    ],
 )
 def test_recorded_steps_draw_what_computed_ones_draw(
     decoding: dict[str, Any], logprobs: Logprobs, request: pytest.FixtureRequest
@@ -108,7 +117,7 @@ def test_what_is_sampled_between_steps_costs_no_recorded_one(recorded: list[Shap
     for one in BETWEEN:  # a run begins with an evaluation, which is the largest
         engine.sample(one)
     recorded.clear()
-    for step in range(40):  # ten of each
+    for step in range(16):  # four of each
         engine.sample(asked(step))
         engine.sample(BETWEEN[step % len(BETWEEN)])
     assert max(Counter(recorded).values()) == 1

@@ -111,21 +111,20 @@ def test_how_far_the_scoring_is_can_be_seen_and_a_stop_ends_it_in_its_midst(tmp_
     assert {(one.done, one.total, one.total_steps) for one in wire.shown} == {(0, 4, 1)}
 
 
-def test_a_sample_that_was_deleted_says_so(tmp_path: Path) -> None:
-    wire = Stored()
-    wire.kept = []
+@pytest.mark.parametrize(
+    ("stored", "says"),
+    [
+        ({"kept": []}, "The completions of sample 3 cannot be read: There is no run 3. Sample again."),
+        ({"prompt_id": "prompt:gone"}, "The prompt of group 0 is not in the data any more; sample again."),
+    ],
+    ids=["a sample that was deleted", "a prompt that left the data"],
+)
+def test_what_is_there_no_more_says_so(tmp_path: Path, stored: dict[str, Any], says: str) -> None:
+    wire = Stored(**{name: value for name, value in stored.items() if name != "kept"})
+    wire.kept = stored.get("kept", wire.kept)
     rescored(wire, tmp_path, "return []")
     [failed] = [message for message in wire.told if isinstance(message, Fail)]
-    assert (failed.error.code, failed.retryable) == ("sample_gone", False)
-    assert failed.error.message == "The completions of sample 3 cannot be read: There is no run 3. Sample again."
-
-
-def test_a_prompt_that_left_the_data_says_so(tmp_path: Path) -> None:
-    wire = Stored(prompt_id="prompt:gone")
-    rescored(wire, tmp_path, "return []")
-    [failed] = [message for message in wire.told if isinstance(message, Fail)]
-    assert (failed.error.code, failed.retryable) == ("sample_gone", False)
-    assert failed.error.message == "The prompt of group 0 is not in the data any more; sample again."
+    assert (failed.error.code, failed.retryable, failed.error.message) == ("sample_gone", False, says)
 
 
 @pytest.mark.parametrize(

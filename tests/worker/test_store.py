@@ -142,6 +142,7 @@ def test_what_is_no_manifest_is_damage_also_if_nobody_knows_its_hash(
     assert there.fetch(PATH, None) == "manifest.json in the bucket is not a manifest"
 
 
+@pytest.mark.thorough
 def test_a_bucket_that_is_away_is_waited_for_and_a_stop_ends_the_wait(here: Store, there: Store, s3: S3Server) -> None:
     one = uploaded(here)
     s3.stop()
@@ -186,6 +187,7 @@ def test_what_the_backend_forgot_goes_here_and_in_the_bucket_and_what_waits_to_b
     assert sorted(f"run-7/{folder.name}" for folder in (here.folder / "run-7").iterdir()) == sorted([kept, waiting])
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(here: Store, s3: S3Server) -> None:
     for step in (20, 40, 60):
         uploaded(here, f"run-7/step-{step}-attempt-1")

@@ -297,6 +297,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_hundred_thousand_tensors_in_a_file_cost_seconds_and_a_bounded_memory(room: Room) -> None:
     weights = room.model / "model.safetensors"
     whole = weights.read_bytes()

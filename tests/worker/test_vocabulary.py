@@ -93,7 +93,9 @@ def peak_of_an_update(words: int, tokens: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokens", [25, 50, 100, 400])  # of each of 8 completions: less than a chunk, and many
+@pytest.mark.parametrize(
+    "tokens", [25, pytest.param(200, marks=pytest.mark.thorough)]
+)  # of each of 8 completions: less than a chunk, and many
 def test_memory_grows_with_the_vocabulary_by_three_chunks_of_logits_at_most(tokens: int) -> None:
     small, large = 20_000, 60_000
     grown = peak_of_an_update(large, tokens) - peak_of_an_update(small, tokens)

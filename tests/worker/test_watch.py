@@ -92,21 +92,17 @@ def test_a_second_stop_and_a_second_signal_wait_for_nothing(watch: Watch) -> Non
         assert outcome(watch.verdict(Asked(shutdown_at_once=True)))[0] == "released"
 
 
-def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, clock: Clock) -> None:
+@pytest.mark.parametrize("asked", [SHUTDOWN, LOST], ids=["a shutdown", "a lease that was lost"])
+def test_a_thread_that_heeds_nothing_gives_the_run_back_and_is_replaced(
+    watch: Watch, clock: Clock, asked: Asked
+) -> None:
     watch.show("rollout")
-    watch.verdict(SHUTDOWN)
+    watch.verdict(asked)
     clock.now += 10.1
-    assert outcome(watch.verdict(SHUTDOWN)) == (
-        "released",
-        "Asked to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.",
-    )
-
-
-def test_a_thread_that_hangs_without_its_lease_is_replaced(watch: Watch, clock: Clock) -> None:
-    watch.show("rollout")
-    watch.verdict(LOST)
-    clock.now += 10.1
-    assert outcome(watch.verdict(LOST))[0] == "released"
+    ending, says = outcome(watch.verdict(asked))
+    assert ending == "released"
+    if asked is SHUTDOWN:
+        assert says == ("Asked to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.")
 
 
 def test_each_phase_of_loading_has_a_deadline_of_its_own_and_fails_the_run_for_good(watch: Watch, clock: Clock) -> None:

@@ -148,6 +148,7 @@ def test_what_goes_on_from_a_checkpoint_is_the_run_that_was_never_interrupted(tr
     assert_goes_on(trained, second, tmp_path)
 
 
+@pytest.mark.thorough
 @DPO
 def test_a_worker_of_another_machine_finds_the_pairs_and_the_checkpoint_in_the_bucket(
     trained: Trained, tmp_path: Path, bucket: Bucket
@@ -359,6 +360,7 @@ def test_a_later_attempt_knows_what_chose_the_pairs_that_it_finds(tmp_path: Path
     assert started_with(witness) == [chosen_by(tmp_path, config)] == [FIRST]
 
 
+@pytest.mark.thorough
 def test_pairs_are_chosen_again_if_something_else_than_what_chose_them_would_evaluate_them(tmp_path: Path) -> None:
     own = tmp_path / "rewards"
     config = with_own("dpo", own)

@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -122,15 +123,19 @@ def test_a_conversation_is_shown_with_its_roles() -> None:
     assert question("{prompt}{completion}[{answer}]", without_answer, completion="c") == "pc[]"
 
 
-@pytest.mark.parametrize("instruction", ["{prompt}", "{completion}", "nothing"])
-def test_a_judge_that_is_not_shown_what_it_rates_is_refused(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot rate what it is not shown"):
-        Judge(name="a", endpoint="b", instruction=instruction)
-
-
-def test_a_scale_upside_down_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be above"):
-        Judge(name="a", endpoint="b", minimum=5, maximum=5)
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        *(
+            ({"instruction": one}, "cannot rate what it is not shown")
+            for one in ("{prompt}", "{completion}", "nothing")
+        ),
+        ({"minimum": 5, "maximum": 5}, "must be above"),
+    ],
+)
+def test_a_judge_that_is_not_shown_what_it_rates_or_has_no_scale_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Judge(name="a", endpoint="b", **wrong)
 
 
 # ---- how its reply is read
@@ -250,7 +255,7 @@ def drip(_: Service, handler: BaseHTTPRequestHandler) -> None:
     try:
         while True:
             handler.wfile.write(b" ")
-            time.sleep(0.02)
+            threading.Event().wait(0.02)
     except OSError:
         handler.close_connection = True
 
@@ -284,7 +289,7 @@ def test_nobody_listens(service: Service) -> None:
 @pytest.mark.slow
 def test_no_more_requests_at_once_than_allowed(service: Service) -> None:
     def slow(one: Service, handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(0.05)
+        threading.Event().wait(0.05)
         says("5")(one, handler)
 
     service.act = slow

@@ -1,13 +1,13 @@
 """Scoring beside sampling: what is whole is scored while the rest is drawn, with the same scores and the same errors."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
 import pytest
 from judge_service import Service, says
+from processes import wait_until
 from pydantic import AnyHttpUrl
 
 from backend.contract.reward import Judge, Length, Rewards
@@ -30,13 +30,6 @@ def samples(*texts: str) -> list[Sample]:
 def acting(max_unscored: float = 1.0, time_limit: float = 20.0) -> RewardScorer:
     rewards = Rewards(functions=[Length(name="act")], max_unscored=max_unscored, time_limit=time_limit)
     return RewardScorer(rewards, functions_module="tests.worker.rewards.misbehaving")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.01)
 
 
 def failed(scoring: Scoring, kind: type[Exception]) -> bool:
@@ -73,7 +66,7 @@ def test_scores_are_in_the_order_of_the_batch_whatever_came_first() -> None:
 def test_a_broken_contract_is_known_while_others_are_still_drawn() -> None:
     with acting() as scorer, scorer.begin(4) as scoring:
         scoring.add(0, samples("text"))
-        until(lambda: failed(scoring, RewardContractError))
+        wait_until(lambda: failed(scoring, RewardContractError), "it is known")
         with pytest.raises(RewardContractError):
             scoring.add(1, samples("one"))
 
@@ -83,7 +76,7 @@ def test_too_many_unscored_are_known_as_soon_as_it_is_sure_and_counted_over_the_
         scoring.add(8, samples("nan", "raise"))
         scoring.add(0, samples("one", "one"))
         scoring.add(4, samples("none", "one"))
-        until(lambda: failed(scoring, RewardErrors))
+        wait_until(lambda: failed(scoring, RewardErrors), "it is sure")
         with pytest.raises(RewardErrors, match="3 of 10 "):
             scoring.finish()
 
@@ -126,14 +119,14 @@ def test_judges_are_asked_before_all_is_drawn_and_never_more_at_once_than_allowe
     rewards = Rewards(functions=[Judge(name="kind", endpoint="strict")])
 
     def slowly(one: Service, handler: object) -> None:
-        time.sleep(0.02)
+        threading.Event().wait(0.02)
         says("5")(one, handler)  # type: ignore[arg-type]
 
     service.act = slowly
     endpoint = judging(service, max_concurrent=2)
     with RewardScorer(rewards, RewardResources(judges={"strict": endpoint})) as scorer, scorer.begin(6) as scoring:
         scoring.add(2, samples("c", "d"))
-        until(lambda: len(service.bodies) == 2)  # before the others are there
+        wait_until(lambda: len(service.bodies) == 2, "two are asked")  # before the others are there
         scoring.add(0, samples("a", "c"))
         scoring.add(4, samples("e", "a"))
         scores = scoring.finish()

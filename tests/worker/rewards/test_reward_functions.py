@@ -24,9 +24,9 @@ def completion(text: str, *, answer: str | None = "14", tokens: int = 10, verifi
 # ---- extraction
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+# The last closed tag, the last number with its sign and separators, the last balanced box, all without white space around it.
+ANSWERS: dict[str, list[tuple[str, str | None]]] = {
+    "answer_tag": [
         (RIGHT, "14"),
         ("<answer>24</answer> no, <answer> 14\n</answer>", "14"),
         ("<answer>14</answer><answer>24", "14"),
@@ -37,14 +37,7 @@ def completion(text: str, *, answer: str | None = "14", tokens: int = 10, verifi
         ("14", None),
         ("", None),
     ],
-)
-def test_the_last_closed_answer_tag_holds_the_answer(text: str, answer: str | None) -> None:
-    assert find_answer(text, "answer_tag") == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+    "last_number": [
         ("2 + 2 x 6 = 14", "14"),
         ("The answer is 14.", "14"),
         ("it is -14", "-14"),
@@ -58,14 +51,7 @@ def test_the_last_closed_answer_tag_holds_the_answer(text: str, answer: str | No
         ("fourteen", None),
         ("", None),
     ],
-)
-def test_the_last_number_is_found_with_its_sign_and_separators(text: str, answer: str | None) -> None:
-    assert find_answer(text, "last_number") == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+    "boxed": [
         (r"so \boxed{14}", "14"),
         (r"\boxed{1} and \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         (r"\boxed{14} and \boxed{15", "14"),
@@ -74,21 +60,30 @@ def test_the_last_number_is_found_with_its_sign_and_separators(text: str, answer
         (r"\boxed14", None),
         ("", None),
     ],
+    "whole": [(" 5\n", "5")],
+}
+
+
+@pytest.mark.parametrize(
+    ("extract", "text", "answer"), [(how, *one) for how, those in ANSWERS.items() for one in those]
 )
-def test_the_last_balanced_box_holds_the_answer(text: str, answer: str | None) -> None:
-    assert find_answer(text, "boxed") == answer
-
-
-def test_the_whole_text_is_the_answer_without_white_space_around_it() -> None:
-    assert find_answer(" 5\n", "whole") == "5"
+def test_the_answer_is_found_where_it_is_marked(extract: str, text: str, answer: str | None) -> None:
+    assert find_answer(text, extract) == answer
 
 
 # ---- correctness
 
 
-@pytest.mark.parametrize("text", ["14", "14.0", "+14", " 14 ", "14.", "1.4e1", "28/2", "014"])
-def test_one_number_has_many_spellings(text: str) -> None:
-    assert same_number(text, "14")
+@pytest.mark.parametrize(
+    ("text", "reference", "same"),
+    [
+        *((text, "14", True) for text in ("14", "14.0", "+14", " 14 ", "14.", "1.4e1", "28/2", "014")),
+        ("9007199254740993", "9007199254740992", False),  # floats would not differ
+        ("1400", "She earns 14 x 100 = 1400 dollars.\n#### 1,400", True),  # as GSM8K writes it
+    ],
+)
+def test_one_number_has_many_spellings(text: str, reference: str, same: bool) -> None:
+    assert same_number(text, reference) == same
 
 
 @pytest.mark.parametrize(
@@ -133,22 +128,13 @@ def test_what_is_no_number_is_simply_not_right(text: str) -> None:
     assert not same_number(text, "14")
 
 
-def test_large_numbers_differ_where_floats_would_not() -> None:
-    assert not same_number("9007199254740993", "9007199254740992")
-
-
-def test_a_reference_as_gsm8k_writes_it_is_the_number_at_its_end() -> None:
-    assert same_number("1400", "She earns 14 x 100 = 1400 dollars.\n#### 1,400")
-
-
-def test_a_reference_that_is_no_number_is_the_datas_fault() -> None:
-    with pytest.raises(ValueError, match="the reference answer 'north' is not a number"):
-        correctness_score(completion(RIGHT, answer="north"), extract="answer_tag", match="numeric")
-
-
-def test_a_missing_reference_is_the_datas_fault() -> None:
-    with pytest.raises(ValueError, match="no reference answer"):
-        correctness_score(completion(RIGHT, answer=None), extract="answer_tag", match="exact")
+@pytest.mark.parametrize(
+    ("answer", "match", "says"),
+    [("north", "numeric", "the reference answer 'north' is not a number"), (None, "exact", "no reference answer")],
+)
+def test_a_reference_that_is_missing_or_no_number_is_the_datas_fault(answer: str | None, match: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        correctness_score(completion(RIGHT, answer=answer), extract="answer_tag", match=match)
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,14 @@ def test_the_share_held_out_is_the_share_asked_for_and_always_the_same_items() -
     assert items.held_out == shuffled.held_out
 
 
-def test_a_small_data_set_still_holds_one_item_out() -> None:
-    items = load(upload(ROWS[:3]), held_out=0.1)
-    assert (len(items.train), len(items.held_out)) == (2, 1)
-
-
-def test_nothing_is_held_out_where_nothing_is_asked_for() -> None:
-    items = load(upload(ROWS), held_out=0)
-    assert (len(items.train), len(items.held_out)) == (40, 0)
+@pytest.mark.parametrize(
+    ("rows", "held_out", "sizes"),
+    [(ROWS[:3], 0.1, (2, 1)), (ROWS, 0, (40, 0))],
+    ids=["at least one of few", "none where none is asked for"],
+)
+def test_as_many_are_held_out_as_are_asked_for(rows: Sequence[object], held_out: float, sizes: tuple[int, int]) -> None:
+    items = load(upload(rows), held_out=held_out)
+    assert (len(items.train), len(items.held_out)) == sizes
 
 
 def test_rows_with_one_prompt_are_on_one_side() -> None:

@@ -45,6 +45,7 @@ def answered(item: Item, answer: str) -> Sample:
     return Sample(f"<answer>{answer}</answer>", 5, item)
 
 
+@pytest.mark.thorough
 def test_items_do_not_depend_on_how_the_interpreter_hashes_strings() -> None:
     first, again = (load("isomorphic_strings", 10) for _ in range(2))
     assert first == again
