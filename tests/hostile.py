@@ -22,7 +22,7 @@ EMOJI = (
     "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f3f3\ufe0f\u200d\U0001f308 e\u0301\u0302\u0303"
 )
 WORD = "w" * 5_000
-LINES = "\n".join(f"line {number} <b>bold</b>" for number in range(4_000))
+LINES = "\n".join(f"line {number} <b>bold</b>" for number in range(400))
 FORMULA = "=cmd|' /C calc'!A0\t\"quoted\", 'single'; --\n\\N {{7*7}} ${7*7} %s"
 
 TEXTS = (SCRIPT, IMAGE, MARKDOWN, STREAMLIT, ESCAPES, CONTROLS, TURNED, SURROGATES, EMOJI, WORD, LINES, FORMULA)

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 import chromium
 import hostile
@@ -18,13 +19,20 @@ from token_traces import trace_of_tokens
 
 from backend.contract.client import Client
 from backend.contract.protocol import Claim, Report
-from backend.contract.records import RunError
 
 VIEWPORT = ViewportSize(width=1500, height=1000)
 NOTHING = "/_stcore/health"  # a page of the same site, which does nothing
 SHOWN = "document.querySelector('.stApp')?.dataset.testScriptState + '\\n' + document.body.innerText"
 
 browser = pytest.fixture(scope="session")(chromium.browser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test here is one of `make check`."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +46,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "first": _ended(site.client, "recorded one", group_size=4),
             "second": _ended(site.client, "recorded two", group_size=8),
             "hostile": _hostile(site.client),
-            "failed": _failed(site.client),
             "everything": hostile.record(site.client),
         }
         live = recorded.queue(site.client, "under way", budget={"steps": 40})
@@ -147,15 +154,3 @@ def _traced(client: Client) -> tuple[int, Claim]:
     report = Report(attempt=claim.attempt, seq=0, step=0, groups=[group], trace=trace_of_tokens(tokens), metrics={})
     client.report(run_id, report)
     return run_id, claim
-
-
-def _failed(client: Client) -> int:
-    run_id = recorded.queue(client, "cannot work")
-    claim = recorded.claim(client, run_id)
-    error = RunError(
-        code="reward_errors",
-        message="30 of 128 completions (23 %) could not be scored by 'exact'.",
-        details="Traceback: the verifier gave up",
-    )
-    recorded.fail(client, run_id, claim, error)
-    return run_id

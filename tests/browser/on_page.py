@@ -1,12 +1,18 @@
 """What a person reads off a page, as a test reads it: cards, tables, charts."""
 
 import re
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chromium import PATIENCE
 from playwright.sync_api import Locator, Page, Position, expect
 from processes import wait_until
 
+Open = Callable[[str], Page]
+"""Opens an address of the dashboard in a tab of the test's own."""
+Worker = Callable[[], subprocess.Popen[bytes]]
+"""Starts the one worker when it is first called."""
 ROW, HEADER = 36, 36  # pixels of the table of groups
 _UNFINISHED = ", ".join(
     (
@@ -18,7 +24,7 @@ _UNFINISHED = ", ".join(
 _STILL = """([unfinished, patience]) => new Promise((done, failed) => {
   const end = (then) => { changes.disconnect(); clearTimeout(waiting); clearTimeout(late); then() }
   const look = () => document.querySelector(unfinished) ? rest() : end(done)
-  const rest = () => { clearTimeout(waiting); waiting = setTimeout(look, 300) }
+  const rest = () => { clearTimeout(waiting); waiting = setTimeout(look, 150) }
   const missing = () => document.querySelector(unfinished)?.outerHTML.slice(0, 300) ?? "it changes all the time"
   const late = setTimeout(() => end(() => failed(new Error(`the page is not drawn: ${missing()}`))), patience)
   const changes = new MutationObserver(rest)

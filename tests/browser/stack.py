@@ -28,7 +28,6 @@ class Stack:
     second: int
     hostile: int
     everything: int  # hostile.record: every kind of hostile text, everywhere
-    failed: int
 
     @property
     def client(self) -> Client:

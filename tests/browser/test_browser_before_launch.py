@@ -1,26 +1,23 @@
 """Before launch in a browser: a worker samples what the form says, and the form is as it was when one comes back to it."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, click_row, drawn, field, fill, start
-from playwright.sync_api import Page, expect
-from processes import tiny_run, wait_until
+from on_page import Open, Worker, cards, click_row, drawn, field, fill, start
+from playwright.sync_api import expect
 from stack import HOSTILE, IMAGE, Stack
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 PYTHON = {"kind": "python", "name": "own", "weight": 1.0, "function": "nobody_else:has_this"}
 
 
 def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_same_form(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     page = open_page("/new-run?recipe=rloo")
@@ -55,24 +52,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     assert run.config["recipe"] == "rloo"
 
 
-def test_a_sample_is_drawn_between_the_steps_of_a_run_under_way(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
-    worker()
-    run_id = stack.client.create_run(tiny_run(2000), name="keeps the worker busy").id
-    wait_until(lambda: stack.client.run(run_id).progress.step > 0, "the run trains")
-    page = open_page("/new-run?recipe=grpo")
-    page.get_by_role("button", name="Sample before launch").click()
-    expect(page.locator(".st-key-before-launch-forecast")).to_contain_text("of the groups will be dead")
-    run = stack.client.run(run_id)
-    assert run.status == "running"
-    wait_until(lambda: stack.client.run(run_id).progress.step > run.progress.step, "the run trains on")
-    stack.client.command(run_id, "stop")
-
-
-def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(open_page: Open, stack: Stack) -> None:
     # No worker of this stack has the function that it names, so that nobody else takes it.
     sample = stack.client.create_run(
         {

@@ -1,25 +1,22 @@
 """Runs side by side while one of them goes on."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import drawn, lines, points
-from playwright.sync_api import Page, expect
+from on_page import Open, drawn, lines, points
+from playwright.sync_api import expect
 from processes import wait_until
 from stack import Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 PAGE = "[data-testid=stMain]"
 
 
-def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(open_page: Open, stack: Stack) -> None:
     run_id, claim = stack.live
     page = open_page(f"/compare?runs={stack.first},{run_id}&smooth=0.0")
     chart = page.locator(".st-key-compare-1")
@@ -49,7 +46,7 @@ def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(
 
 @pytest.mark.parametrize("what", ["runs", "sweep"])
 def test_compare_in_the_bar_leads_from_a_comparison_to_an_empty_choice(
-    open_page: Callable[[str], Page], stack: Stack, what: str
+    open_page: Open, stack: Stack, what: str
 ) -> None:
     query = f"runs={stack.first},{stack.live[0]}"
     if what == "sweep":

@@ -1,17 +1,18 @@
 """A conversation of fifty turns and some 20,000 tokens, with tools and errors: opened, read by token, searched, compared, taken along."""
 
 import re
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from on_page import Open
+from playwright.sync_api import expect
 from processes import TOKEN
 from stack import Stack
 
 import groupscope
+from dashboard.downloads.report import gather, report
 from groupscope import Completion, Group, Recording, Tokens, Turn
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 TURNS = 50
 WORDS = 405  # of a turn, each of them a token
@@ -64,7 +65,7 @@ def group_of(stack: Stack, recording: Recording) -> int:
 
 
 def test_a_card_shows_both_ends_and_the_opened_conversation_all_of_it(
-    open_page: Callable[[str], Page], stack: Stack, recording: Recording
+    open_page: Open, stack: Stack, recording: Recording
 ) -> None:
     page = open_page(f"/group?id={group_of(stack, recording)}")
     card = page.locator("[class*='st-key-card-']").first
@@ -91,29 +92,17 @@ def test_a_card_shows_both_ends_and_the_opened_conversation_all_of_it(
     expect(page.locator(".panel .place")).to_contain_text("not trained on")
 
 
-def test_two_conversations_are_compared_turn_by_turn(
-    open_page: Callable[[str], Page], stack: Stack, recording: Recording
-) -> None:
+def test_two_conversations_are_compared_turn_by_turn(open_page: Open, stack: Stack, recording: Recording) -> None:
     page = open_page(f"/group?id={group_of(stack, recording)}&diff=1,2")
     marks = page.locator(".two-sides mark")
     expect(marks).to_have_text(["here", "nowhere"])
     expect(page.get_by_text(re.compile("They share 99 % of their words"))).to_be_visible()
 
 
-def test_what_was_said_in_it_is_found(open_page: Callable[[str], Page], stack: Stack, recording: Recording) -> None:
-    found = stack.client.completions(recording.run_id or 0, search=NEEDLE).items
+def test_its_words_are_found_and_the_report_of_its_run_has_its_turns(stack: Stack, recording: Recording) -> None:
+    run_id = recording.run_id or 0
+    found = stack.client.completions(run_id, search=NEEDLE).items
     assert [NEEDLE in hit.excerpt for hit in found] == [True, True]
-    page = open_page(f"/run?id={recording.run_id}&tab=search&find=needle")
-    expect(page.get_by_text("2 completions", exact=False).first).to_be_visible()
-
-
-def test_the_report_of_its_run_has_its_turns(
-    open_page: Callable[[str], Page], stack: Stack, recording: Recording
-) -> None:
-    page = open_page(f"/run?id={recording.run_id}&tab=configuration")
-    page.get_by_role("button", name="Downloads").click()
-    with page.expect_download() as download:
-        page.locator(".downloads").get_by_role("link", name=re.compile("^Report")).click()
-    text = download.value.path().read_text()
+    text = report(gather(stack.client, run_id))
     assert text.count('class="turn untrained') >= 2 * 2
     assert NEEDLE in text

@@ -12,8 +12,6 @@ from playwright.sync_api import Browser, Page, expect
 from processes import TOKEN
 from stack import Stack
 
-pytestmark = pytest.mark.slow
-
 REBIND = "--host-resolver-rules=MAP evil.example 127.0.0.1"
 # Whether a WebSocket opens from the page that stands there.
 CONNECT = """(address) => new Promise((done) => {
@@ -54,14 +52,21 @@ def evil() -> Iterator[int]:
     server.shutdown()
 
 
-@pytest.fixture
-def visitor(browser: Browser) -> Iterator[Page]:
-    """A page of a browser for which evil.example is this machine."""
+@pytest.fixture(scope="module")
+def rebinding(browser: Browser) -> Iterator[Browser]:
+    """A browser for which evil.example is this machine."""
     chromium = browser.browser_type.launch(executable_path=installed(), args=[*ARGUMENTS, REBIND])
-    page = chromium.new_page()
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def visitor(rebinding: Browser) -> Iterator[Page]:
+    """A page of it, of a person of its own."""
+    page = rebinding.new_page()
     page.set_default_timeout(PATIENCE)
     yield page
-    chromium.close()
+    page.close()
 
 
 def paths_of_the_dashboard(stack: Stack) -> list[str]:

@@ -1,17 +1,16 @@
 """The five clicks of docs/inspector/README.md: from the list of runs to why a group was dead."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import click_row, drawn
-from playwright.sync_api import Page, expect
+from on_page import Open, click_row, drawn
+from playwright.sync_api import expect
 from stack import Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def go_on(stack: Stack) -> None:
@@ -23,9 +22,9 @@ def go_on(stack: Stack) -> None:
     stack.client.report(run_id, report)
 
 
-def test_five_clicks_say_why_a_group_was_dead(open_page: Callable[[str], Page], stack: Stack, run_id: int) -> None:
-    if run_id == stack.live[0]:
-        go_on(stack)
+def test_five_clicks_say_why_a_group_was_dead(open_page: Open, stack: Stack) -> None:
+    run_id = stack.live[0]
+    go_on(stack)
     newest = stack.client.steps(run_id)[-1].step
     assert stack.client.groups(run_id, step=newest, state="zero_variance", limit=1).items
     page = open_page("/")

@@ -1,26 +1,30 @@
 """A run is forked from its charts: the form, the new run with its family, and the comparison in which the trunk is drawn once."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import field, lines, points, unfold
-from playwright.sync_api import Page, expect
+from on_page import Open, Worker, field, lines, points, unfold
+from playwright.sync_api import expect
 from processes import tiny_run, wait_until
 from stack import Stack
 
-pytestmark = pytest.mark.slow
+from backend.contract.records import Run
+
+pytestmark = pytest.mark.thorough
 
 STEPS, AT = 8, 4
 
 
-def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+@pytest.fixture(scope="module")
+def parent(stack: Stack, worker: Worker) -> Run:
+    """A finished run with two checkpoints; what is forked off it leaves it as it is."""
     worker()
-    parent = stack.client.create_run(tiny_run(STEPS, every=2), name="the trunk")
-    assert stack.site.wait_for_end(parent.id).status == "finished"
+    run = stack.client.create_run(tiny_run(STEPS, every=AT), name="the trunk")
+    assert stack.site.wait_for_end(run.id).status == "finished"
+    return run
+
+
+def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(open_page: Open, stack: Stack, parent: Run) -> None:
     page = open_page(f"/run?id={parent.id}")
     page.get_by_role("button", name="Fork here").click()
     page.get_by_role("link", name=f"After step {AT}").first.click()
@@ -32,7 +36,7 @@ def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
     expect(page.get_by_text("full training at 0.002").first).to_be_visible()  # the form has taken it
     page.get_by_role("button", name="Start run").click()
     page.wait_for_url(re.compile(rf"/run\?id=(?!{parent.id}$)\d+"))
-    fork = stack.client.runs(forked_from=parent.id).items[0]
+    [fork] = stack.client.runs(forked_from=parent.id).items
     ended = stack.site.wait_for_end(fork.id)
     assert (ended.status, ended.forked_at, ended.config["optimizer"]["learning_rate"]) == ("finished", AT, 0.002)  # type: ignore[index,call-overload]
 
@@ -46,9 +50,7 @@ def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(
         wait_until(lambda line=line, count=count: points(line) == count, f"{label} has its points")  # type: ignore[misc]
 
 
-def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(open_page: Open, stack: Stack, worker: Worker) -> None:
     worker()
     parent = stack.client.create_run(tiny_run(STEPS, every=4), name="sparse")
     assert stack.site.wait_for_end(parent.id).status == "finished"
@@ -66,8 +68,4 @@ def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(
     expect(page.get_by_role("button", name="Start run")).to_be_disabled()
     steps.fill("9")
     steps.press("Enter")
-    page.get_by_role("button", name="Start run").click()
-    page.wait_for_url(re.compile(rf"/run\?id=(?!{parent.id}$)\d+"))
-    fork = stack.client.runs(forked_from=parent.id).items[0]
-    ended = stack.site.wait_for_end(fork.id)
-    assert (ended.status, ended.error, ended.forked_at, ended.progress.step) == ("finished", None, 6, 9)
+    expect(page.get_by_role("button", name="Start run")).to_be_enabled()

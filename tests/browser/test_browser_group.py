@@ -1,17 +1,16 @@
 """A group in a browser: by keyboard from completion to completion, and two of them side by side, on finished and live runs."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, drawn, press
+from on_page import Open, cards, drawn, press
 from playwright.sync_api import Page, expect
-from stack import IMAGE, SCRIPT, Stack
+from stack import Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def press_and_follow(page: Page, key: str, then: str) -> None:
@@ -32,7 +31,7 @@ def texts(page: Page, part: str) -> list[str]:
     return [each.inner_text() for each in page.locator(part).all()]
 
 
-def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_completions_groups_and_steps_are_a_key_apart(open_page: Open, stack: Stack) -> None:
     early, late = (
         [one.id for one in stack.client.groups(stack.first, step=step, sort="index").items] for step in (4, 5)
     )
@@ -56,7 +55,7 @@ def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str],
     assert opened(again) == head
 
 
-def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Open, stack: Stack) -> None:
     live = stack.client.groups(stack.first, state="live").items[0]
     page = open_page(f"/group?id={live.id}&apart=true")
     cards(page, 4)
@@ -76,19 +75,7 @@ def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Callable
     expect(again.locator(".two-sides .model-text").first).to_have_text(by_index[other])
 
 
-def test_hostile_texts_side_by_side_stay_text(open_page: Callable[[str], Page], stack: Stack) -> None:
-    group = stack.client.groups(stack.hostile).items[0]
-    page = open_page(f"/group?id={group.id}&diff=1,2")
-    sides = page.locator(".two-sides .model-text")
-    expect(sides).to_have_count(2)
-    shown = [text.replace("·", " ") for text in texts(page, ".two-sides .model-text")]  # spaces that differ have a sign
-    assert shown == [SCRIPT, IMAGE]
-    expect(page.locator("img[onerror], [src*='evil.example']")).to_have_count(0)
-
-
-def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(open_page: Open, stack: Stack) -> None:
     run_id, claim = stack.live
     newest = stack.client.steps(run_id)[-1].step
     groups = [one.id for one in stack.client.groups(run_id, step=newest, sort="index").items]

@@ -1,18 +1,17 @@
 """A run falls ill while somebody looks, and the hint leads to what it is about."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import drawn, rows
-from playwright.sync_api import Page, expect
+from on_page import Open, drawn, rows
+from playwright.sync_api import expect
 from stack import Stack
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def start(client: Client) -> tuple[int, p.Claim]:
@@ -28,7 +27,7 @@ def step(client: Client, claim: p.Claim, number: int, *, cut: float) -> None:
 
 
 def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_also_when_it_is_over(
-    open_page: Callable[[str], Page], stack: Stack
+    open_page: Open, stack: Stack
 ) -> None:
     run_id, claim = start(stack.client)
     for number in range(6):

@@ -22,7 +22,7 @@ from stack import Stack
 
 from backend.contract.groups import Group
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 # All that a page shows, in shadow roots too, and all that it says to a screen reader; not what a person types into.
 SHOWN = """() => {
@@ -125,28 +125,26 @@ def test_a_request_to_another_machine_would_be_seen(reader: BrowserContext, outs
     page.close()
 
 
-def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
-    """Every view's address, and a piece of hostile text that stands in it."""
+def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every view: an address, a piece of hostile text that stands there, and what stands behind each tab of that page."""
     run, page = f"/run?id={run_id}", f"/group?id={group.id}"
     prompt = f"/prompt?prompt={quote(group.prompt_id)}"
-    yield "/", "<img src="
-    for tab in ("overview", "groups", "prompts", "health", "judgement", "configuration", "checkpoints"):
-        yield f"{run}&tab={tab}", "<img src="
-    yield f"{run}&tab=log", "window.ran='script'"
-    yield f"{run}&tab=search&find=bold", "line 0 <b>bold</b>"
-    yield f"{page}&full=true", "w" * 5_000
-    yield f"{page}&layout=stacked&visible=true", ":red[alarm]"
-    yield f"{page}&layout=table&tokens=2", "␛"
-    yield f"{page}&diff=1,2", ":material/skull:"
-    yield f"{page}&panel=which+is+better%3F", "<img src="
-    yield f"{page}&wi_open=true", "All of step"
-    yield f"{prompt}&runs={run_id}", ":red[alarm]"
-    yield f"{prompt}&runs={run_id},{first}", ":red[alarm]"
-    for view in ("Curves", "Settings", "Distributions", "Prompts"):
-        yield f"/compare?runs={run_id},{first}&view={view}", "<img src="
-    yield f"/playground?group={group.id}", "<script>"
-    yield f"/new-run?clone={run_id}", "Start run"
-    yield "/workers", "recorder"
+    named = "<img src="
+    yield "/", named, {}
+    tabs = ("Groups", "Prompts", "Health", "Judgement", "Configuration", "Checkpoints")
+    yield run, named, {**dict.fromkeys(tabs, named), "Log": "window.ran='script'"}
+    yield f"{run}&tab=search&find=bold", "line 0 <b>bold</b>", {}
+    yield f"{page}&full=true", "w" * 5_000, {}
+    yield f"{page}&layout=stacked&visible=true", ":red[alarm]", {}
+    yield f"{page}&layout=table&tokens=2", "␛", {}
+    yield f"{page}&diff=1,2", ":material/skull:", {}
+    yield f"{page}&panel=which+is+better%3F", named, {}
+    yield f"{page}&wi_open=true&wi_estimator=softmax", "All of step", {}
+    yield f"{prompt}&runs={run_id},{first}", ":red[alarm]", {}
+    yield f"/compare?runs={run_id},{first}", named, dict.fromkeys(("Settings", "Distributions", "Prompts"), named)
+    yield f"/playground?group={group.id}", "<script>", {}
+    yield f"/new-run?clone={run_id}", "Start run", {}
+    yield "/workers", "recorder", {}
 
 
 def test_every_view_shows_hostile_texts_as_text_and_fetches_nothing(
@@ -155,11 +153,17 @@ def test_every_view_shows_hostile_texts_as_text_and_fetches_nothing(
     group = stack.client.group(stack.client.groups(stack.everything, step=2).items[0].id)
     page = watch.page
     problems = {}
-    for address, words in views(stack.everything, group, stack.first):
+    for address, words, tabs in views(stack.everything, group, stack.first):
         page.goto(stack.url + address)
         expect(page.get_by_text(words).first, address).to_be_attached()
         drawn(page)
         problems[address] = watch.problems()
+        for tab, words in tabs.items():
+            page.get_by_role("tab", name=tab).click()
+            expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+            drawn(page)
+            expect(page.get_by_text(words).first, tab).to_be_attached()
+            problems[f"{address} {tab}"] = watch.problems()
     assert {address: found for address, found in problems.items() if found} == {}
     assert outside.of_texts() == []
 

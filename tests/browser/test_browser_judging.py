@@ -2,19 +2,17 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from on_page import drawn, fill
+from on_page import Open, Worker, drawn, fill
 from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import HOSTILE, Stack
 
 from backend.contract.groups import Group
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 QUESTION = "/group?panel=which+is+better%3F&id="
 
@@ -43,9 +41,7 @@ def judge(page: Page, stack: Stack, group: Group) -> None:
     drawn(page)
 
 
-def test_from_judging_in_the_browser_to_a_trained_reward_model(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+def test_from_judging_in_the_browser_to_a_trained_reward_model(open_page: Open, stack: Stack, worker: Worker) -> None:
     page = open_page(f"/run?id={stack.first}&tab=judgement")
     page.get_by_role("button", name="Judge the newest groups").click()
     expect(page.get_by_text("The rewards are hidden here")).to_be_visible()
@@ -84,9 +80,7 @@ def test_from_judging_in_the_browser_to_a_trained_reward_model(
     assert None not in losses
 
 
-def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again(open_page: Open, stack: Stack) -> None:
     group = groups_of(stack, stack.live[0])[0]
     page = open_page(f"/group?id={group.id}&apart=true")
     page.get_by_role("button", name="Bookmark", exact=True).click()
@@ -117,9 +111,7 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     wait_until(lambda: stack.client.group(group.id).bookmark is None, "the bookmark is gone")
 
 
-def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(open_page: Open, stack: Stack) -> None:
     group = groups_of(stack, stack.hostile)[0]
     page = open_page("about:blank")
     dialogs: list[str] = []

@@ -1,18 +1,17 @@
 """A run that goes on beneath somebody who reads."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import drawn, rows
+from on_page import Open, drawn, rows
 from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 PAGE, TABLE = "[data-testid=stMain]", ".dvn-scroller"
 # As in a browser at work, where a tick of the page that has come due goes before a click's own request: it brings what was clicked.
@@ -63,7 +62,7 @@ def scroll(page: Page) -> bool:
     return scrolled(page) == [150, 400] and page.locator("#glide-cell-0-0").count() == 0
 
 
-def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_new_steps_leave_a_reader_where_he_is(open_page: Open, stack: Stack) -> None:
     run_id, claim = stack.live
     reported = stack.client.steps(run_id)[-1].step
     page = open_page(f"/run?id={run_id}&tab=groups")
@@ -89,7 +88,7 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
     expect(page.get_by_text(re.compile(rf"^Step {reported - 2} ·"))).to_be_visible()
 
 
-def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Open, stack: Stack) -> None:
     page = open_page("about:blank")
     page.set_viewport_size({"width": 1500, "height": 400})
     page.goto(f"/run?id={stack.first}")
@@ -106,7 +105,7 @@ def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Calla
     assert "tab=groups" in page.url
 
 
-def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Open, stack: Stack) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
     page.evaluate(TICK_FIRST)
     page.get_by_role("tab", name="Groups").click()
@@ -120,9 +119,7 @@ def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable
     expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
 
 
-def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(open_page: Open, stack: Stack) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
     page.evaluate(TICK_BEHIND)
     page.get_by_role("link", name="Sweep", exact=True).click()
@@ -132,10 +129,10 @@ def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(
     expect(page.get_by_role("tab", name="Groups")).to_be_visible()
 
 
-def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Callable[[str], Page], run_id: int) -> None:
+def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Open, stack: Stack) -> None:
     page = open_page("about:blank")
     page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"/run?id={run_id}")
+    page.goto(f"/run?id={stack.live[0]}")
     charts = page.locator(".st-key-charts [data-testid=stVegaLiteChart]")
     expect(charts.locator("svg.marks")).to_have_count(6)
     drawn(page)

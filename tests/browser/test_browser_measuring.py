@@ -2,11 +2,9 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import drawn, field, fill
+from on_page import Open, Worker, drawn, field, fill
 from playwright.sync_api import Locator, Page, expect
 from processes import wait_until
 from stack import Stack
@@ -14,7 +12,7 @@ from stack import Stack
 from backend.contract.grpo import GrpoConfig
 from worker.tasks.arithmetic import problems, read_left_to_right
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 EACH = 10
 
@@ -29,7 +27,7 @@ def rows() -> list[dict[str, str]]:
     return [{"prompt": f"Calculate {one.expression}", "answer": answer} for one, answer in asked]
 
 
-def opened(open_page: Callable[[str], Page], stack: Stack, **changes: object) -> Page:
+def opened(open_page: Open, stack: Stack, **changes: object) -> Page:
     """The form of a run with these parts, as somebody clones it, before a launch."""
     config = GrpoConfig().model_dump(mode="json") | changes
     run = stack.client.create_run(config, name="to be cloned", priority=-100)
@@ -47,7 +45,7 @@ def _bars(chart: Locator) -> dict[str, int]:
 
 
 def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_forms_data(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     upload = stack.client.upload("sums.jsonl", "".join(json.dumps(row) + "\n" for row in rows()).encode())
@@ -84,9 +82,7 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     expect(field(page, "Prompt column")).to_have_value("prompt")
 
 
-def test_an_edited_reward_scores_the_sampled_groups_again(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+def test_an_edited_reward_scores_the_sampled_groups_again(open_page: Open, stack: Stack, worker: Worker) -> None:
     worker()
     folder = stack.site.home / "rewards"
     folder.mkdir(mode=0o755, exist_ok=True)

@@ -1,17 +1,16 @@
 """From a prompt to its draws, and from a word to the completions that hold it, on finished and live runs; and back again."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import click_row, drawn, field, rows
+from on_page import Open, click_row, drawn, field, rows
 from playwright.sync_api import Page, expect
 from stack import Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def search(page: Page, words: str) -> None:
@@ -21,28 +20,23 @@ def search(page: Page, words: str) -> None:
     drawn(page)
 
 
-def test_a_word_leads_to_its_group_and_back_to_the_search(
-    open_page: Callable[[str], Page], stack: Stack, run_id: int
-) -> None:
+def test_a_word_leads_to_its_group_and_back_to_the_search(open_page: Open, stack: Stack) -> None:
+    run_id = stack.live[0]
     page = open_page(f"/run?id={run_id}&tab=search")
     assert stack.client.completions(run_id, search="answer", limit=1).items
-    search(page, "answer")
+    field(page, "Search in completions").fill("answer")
+    page.wait_for_url(re.compile("find=answer"))  # it is searched as soon as somebody pauses
+    drawn(page)
     click_row(page, f"found-{run_id}", 0)
     page.wait_for_url(re.compile(r"/group\?.*tokens=\d+"))
     expect(page.locator("[class*='st-key-opened-']").first).to_be_visible()
     page.go_back()
     expect(field(page, "Search in completions")).to_have_value("answer")
-    page.get_by_role("link", name="Clone").click()
-    page.wait_for_url(re.compile(r"/new-run\?clone="))
-    expect(page.locator(".st-key-section-model")).to_be_visible()
-    page.go_back()
-    expect(field(page, "Search in completions")).to_have_value("answer")
     assert len(rows(page, "completion")) > 1
 
 
-def test_a_filtered_table_leads_to_a_group_and_is_filtered_still(
-    open_page: Callable[[str], Page], stack: Stack, run_id: int
-) -> None:
+def test_a_filtered_table_leads_to_a_group_and_is_filtered_still(open_page: Open, stack: Stack) -> None:
+    run_id = stack.first
     step = stack.client.groups(run_id, state="live", limit=1).items[0].step
     live = stack.client.groups(run_id, step=step, state="live", limit=200).items
     page = open_page(f"/run?id={run_id}&tab=groups&step={step}&show=live")
@@ -56,7 +50,7 @@ def test_a_filtered_table_leads_to_a_group_and_is_filtered_still(
     assert rows(page, "best ends with") == shown
 
 
-def test_a_prompts_draws_grow_while_the_run_goes_on(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_a_prompts_draws_grow_while_the_run_goes_on(open_page: Open, stack: Stack) -> None:
     run_id, claim = stack.live
     step = stack.client.run(run_id).progress.step
     prompt = stack.client.prompts(run_id, limit=1).items[0]

@@ -1,16 +1,14 @@
 """A step of a run is explained: asked for on Groups, done by the worker, read on its page; then a group is taken apart, and another clip asked about."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import drawn, field, rows
+from on_page import Open, Worker, drawn, field, rows
 from playwright.sync_api import Page, expect
 from processes import tiny_run
 from stack import Stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 STEP, SIZE = 2, 4
 ANOTHER = re.compile(r"/run\?id=\d+")
@@ -31,7 +29,7 @@ def asked(page: Page, stack: Stack, button: str) -> int:
 
 
 def test_from_the_groups_to_what_made_the_update_and_what_another_clip_would_have_made(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     several = {"updates_per_batch": 2}

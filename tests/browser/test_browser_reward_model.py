@@ -1,17 +1,17 @@
 """A reward model is trained on preference pairs in the browser, and a policy learns from it alone what is right."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import drawn, field, fill, open_section, start
+from on_page import Open, Worker, drawn, field, fill, open_section, start
 from playwright.sync_api import Page, expect
 from stack import Stack
 
 from dashboard.components.chart import place_key
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
+
+STEPS = "20"
 
 
 def finished(page: Page, stack: Stack, run_id: int) -> None:
@@ -38,29 +38,29 @@ def train_a_reward_model(page: Page, stack: Stack) -> int:
     drawn(page)
     page.locator(".st-key-recipe-reward-model button").first.click()
     expect(field(page, "Pairs per step")).to_have_value("16")
-    fill(page, "Prompts", "200")
-    fill(page, "Steps", "30")
+    fill(page, "Prompts", "100")
+    fill(page, "Steps", STEPS)
     open_section(page, "pairs")
-    fill(page, "Held out prompts", "100")
+    fill(page, "Held out prompts", "50")
     fill(page, "Name", "a judge of sums", ".st-key-preflight")
-    expect(page.locator(".st-key-preflight")).to_contain_text("16 pairs × 30 steps = 480 pairs")
+    expect(page.locator(".st-key-preflight")).to_contain_text("16 pairs × 20 steps = 320 pairs")
     run_id = start(page)
     finished(page, stack, run_id)
     first, last = shown(page, "Held-out pairs")
-    assert first < 90 <= last
+    assert first < 85 <= last
     for panel in ("loss", "accuracy", "margin", "eval/accuracy"):
         place = f".st-key-{place_key('panel', panel)}"
         expect(page.locator(f"{place} canvas, {place} svg").first).to_be_visible()
     expect(page.get_by_role("tab", name="Groups")).to_have_count(0)
     page.get_by_role("tab", name="Checkpoints").click()
-    expect(page.get_by_text(f"rewards.functions.0.source: run:{run_id}@30")).to_be_visible()
+    expect(page.get_by_text(f"rewards.functions.0.source: run:{run_id}@{STEPS}")).to_be_visible()
     expect(page.get_by_text("Try checkpoint")).to_have_count(0)
     expect(page.get_by_role("link", name="Start a run from it")).to_have_count(0)
     return run_id
 
 
 def test_a_person_trains_a_reward_model_and_a_policy_that_it_alone_rewards(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     page = open_page("/new-run")
@@ -69,22 +69,20 @@ def test_a_person_trains_a_reward_model_and_a_policy_that_it_alone_rewards(
     page.get_by_role("link", name="Use it as a reward").first.click()
     expect(page.get_by_text(f"Filled from run {judge}")).to_be_visible()
     open_section(page, "rewards")
-    expect(field(page, "Source")).to_have_value(f"run:{judge}@30")
-    for label, value in (("Prompts per step", "8"), ("Steps", "30"), ("Learning rate", "1e-4")):
+    expect(field(page, "Source")).to_have_value(f"run:{judge}@{STEPS}")
+    for label, value in (("Prompts per step", "8"), ("Steps", STEPS), ("Learning rate", "1e-4")):
         fill(page, label, value)
     open_section(page, "budget")
-    for label, value in (("Steps between evaluations", "30"), ("Prompts per evaluation", "100")):
+    for label, value in (("Steps between evaluations", STEPS), ("Prompts per evaluation", "50")):
         fill(page, label, value)
     fill(page, "Name", "rewarded by the judge", ".st-key-preflight")
     drawn(page)
     policy = start(page)
     finished(page, stack, policy)
     before, after = shown(page, "Held-out pass@1")
-    assert after >= before + 15
+    assert after >= before + 10
 
     functions = stack.client.run(policy).config["rewards"]["functions"]  # type: ignore[index,call-overload]
     assert {one["name"]: one["weight"] for one in functions} == {"reward-model": 1.0, "correctness": 0.0}  # type: ignore[union-attr,index,call-overload]
-    right = stack.client.metrics(policy, names=["eval/pass@1"]).series["eval/pass@1"].value
-    assert right[-1] is not None
-    assert right[0] is not None
-    assert right[-1] - right[0] >= 0.15
+    functions_used = {"rewards/reward-model/mean", "rewards/correctness/mean"}
+    assert functions_used <= set(stack.client.metrics(policy, names=[*functions_used]).series)

@@ -1,11 +1,9 @@
 """Sweeps as a person makes them: algorithms side by side, and any settings of a run; queue all of it, watch what comes out."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import drawn, fill, lines, open_section
+from on_page import Open, Worker, drawn, fill, lines, open_section
 from playwright.sync_api import Page, expect
 from processes import tiny_run
 from stack import Stack
@@ -13,7 +11,7 @@ from stack import Stack
 from backend.contract.records import Run
 from dashboard.stored import get
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 RECIPES = ("grpo", "grpo-notebook")
 
@@ -38,7 +36,7 @@ def finished(page: Page, stack: Stack, count: int) -> list[Run]:
 
 
 def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_bands(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     page = open_page("/new-run?recipe=grpo")
@@ -69,7 +67,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
 
 
 def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a_line_for_each_run(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     worker()
     base = stack.client.create_run(tiny_run(2), name="the base").id

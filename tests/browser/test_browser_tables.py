@@ -1,22 +1,17 @@
 """What leaves a table: nothing that a spreadsheet would run."""
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import Page, expect
+from on_page import Open
+from playwright.sync_api import expect
 from stack import Stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
-def test_no_table_offers_its_cells_as_csv_where_a_text_may_be_a_formula(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_no_table_offers_its_cells_as_csv_where_a_text_may_be_a_formula(open_page: Open, stack: Stack) -> None:
     """Streamlit quotes the cells of a table and leaves a leading = + - or @ as it is."""
     group = stack.client.group(stack.client.groups(stack.everything, step=2).items[0].id)
     for address, count in (
-        ("/", 0),
-        ("/workers", 0),
         (f"/group?id={group.id}&layout=table", 1),
         (f"/compare?runs={stack.everything},{stack.first}&view=Settings", 2),
     ):

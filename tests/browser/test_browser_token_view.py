@@ -1,17 +1,16 @@
 """The tokens of a completion: coloured, pointed at, pinned, and found again."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import drawn, id_in, press
+from on_page import Open, drawn, id_in, press
 from playwright.sync_api import Dialog, Locator, Page, expect
 from stack import LONG, ODD, SHORT, Stack
 
 from backend.contract.protocol import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def address(stack: Stack, completion: int, **choices: str | int) -> str:
@@ -39,9 +38,7 @@ def colours(page: Page) -> list[str]:
     return found
 
 
-def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(open_page: Open, stack: Stack) -> None:
     page = open_page(address(stack, 1))
     tokens(page, len(SHORT))
     seen = set()
@@ -76,7 +73,7 @@ def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(
 
 
 def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_pointed_at(
-    open_page: Callable[[str], Page], stack: Stack
+    open_page: Open, stack: Stack
 ) -> None:
     page = open_page(address(stack, 1))
     spans = tokens(page, len(SHORT))
@@ -94,9 +91,7 @@ def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_
     assert page.locator(".panel").evaluate("panel => panel.offsetHeight") < 160
 
 
-def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(open_page: Open, stack: Stack) -> None:
     page = open_page(address(stack, 1))
     tokens(page, len(SHORT))
     box = page.get_by_role("listbox")
@@ -112,7 +107,7 @@ def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(
     expect(page).to_have_url(re.compile(r"tokens=2\b"))
 
 
-def test_tokens_that_want_to_be_something_else_are_text(open_page: Callable[[str], Page], stack: Stack) -> None:
+def test_tokens_that_want_to_be_something_else_are_text(open_page: Open, stack: Stack) -> None:
     page = open_page("about:blank")
     dialogs: list[Dialog] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog), dialog.dismiss()))
@@ -130,9 +125,7 @@ def test_tokens_that_want_to_be_something_else_are_text(open_page: Callable[[str
     assert dialogs == []
 
 
-def test_a_long_completion_keeps_scroll_pin_and_hover_while_its_run_goes_on(
-    open_page: Callable[[str], Page], stack: Stack
-) -> None:
+def test_a_long_completion_keeps_scroll_pin_and_hover_while_its_run_goes_on(open_page: Open, stack: Stack) -> None:
     run_id, claim = stack.traced
     page = open_page(address(stack, 2, colour="ratio"))
     tokens(page, len(LONG))

@@ -1,21 +1,17 @@
 """What a worker trained, looked at in a browser: a checkpoint that is tried, groups that taught nothing."""
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
-from on_page import cards, field
-from playwright.sync_api import Page, expect
+from on_page import Open, Worker, cards, field
+from playwright.sync_api import expect
 from processes import tiny_run
 from stack import Stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
-def test_a_person_tries_a_checkpoint_on_a_prompt(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+def test_a_person_tries_a_checkpoint_on_a_prompt(open_page: Open, stack: Stack, worker: Worker) -> None:
     worker()
     run = stack.client.create_run(tiny_run(2))
     assert stack.site.wait_for_end(run.id).status == "finished"
@@ -30,9 +26,7 @@ def test_a_person_tries_a_checkpoint_on_a_prompt(
     assert cards(open_page(page.url), 3) == shown
 
 
-def test_the_minimal_run_says_why_most_of_its_groups_are_dead(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
-) -> None:
+def test_the_minimal_run_says_why_most_of_its_groups_are_dead(open_page: Open, stack: Stack, worker: Worker) -> None:
     worker()
     recipe = next(card for card in stack.client.catalog().recipes if card.id == "grpo-notebook")
     small = {"model": {"source": "builtin:tiny-arithmetic"}, "budget": {"steps": 3, "eval_every": 0}}

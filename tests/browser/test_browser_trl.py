@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from on_page import click_row, drawn
-from playwright.sync_api import Page, expect
+from on_page import Open, click_row, drawn
+from playwright.sync_api import expect
 from processes import TOKEN, wait_until
 from stack import Stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 PROGRAM = Path(__file__).with_name("trl_program.py")
 
@@ -29,7 +29,7 @@ def program(stack: Stack, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes
 
 
 def test_a_training_of_trl_is_watched_from_nothing_to_why_a_group_was_dead(
-    open_page: Callable[[str], Page], stack: Stack, program: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, program: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     page = open_page("/")
     link = page.get_by_role("link", name="somebody's TRL", exact=True)

@@ -2,11 +2,12 @@
 
 import re
 import subprocess
-from collections.abc import Callable
 from statistics import fmean, pstdev
 
 import pytest
 from on_page import (
+    Open,
+    Worker,
     cards,
     click_row,
     drawn,
@@ -27,9 +28,7 @@ from stack import Stack
 
 from dashboard.group.cards import equal_ones
 
-pytestmark = pytest.mark.slow
-
-STEPS = 60
+STEPS = 16
 MINUTES = 4 * 60_000  # for a loaded machine: all steps take seconds
 
 
@@ -37,7 +36,7 @@ def watch_it_train(page: Page, stack: Stack, run_id: int, worker: subprocess.Pop
     """Queued, running, finished, on a page that nobody reloads; its charts grow."""
     header, chart = page.locator(".st-key-run-title"), page.locator(".st-key-panel-reward")
     page.evaluate("window.never_reloaded = true")
-    for reached in (2, 8):
+    for reached in (2, 6):
         stack.site.wait_for_step(run_id, reached)
         with standing_still(worker):  # a small model's steps are over before anybody has looked
             expect(header).to_contain_text("running")
@@ -90,7 +89,7 @@ def check_the_arithmetic(page: Page, stack: Stack, group_id: int) -> None:
 
 
 def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_both(
-    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+    open_page: Open, stack: Stack, worker: Worker
 ) -> None:
     page = open_page("/")
     page.get_by_role("button", name="New run").click()

@@ -1,8 +1,9 @@
 """The dashboard's pages against a real backend, without a browser."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import recorded
@@ -11,6 +12,7 @@ import streamlit.config
 from serving import TOKEN, Backend
 from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+from streamlit.runtime.state.session_state import SessionState
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 from streamlit.util import calc_hash
 
@@ -23,9 +25,30 @@ SECONDS = 20  # a page takes well under one; a loaded machine may not
 
 # Streamlit looks through every installed package for components, anew for each AppTest: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
-# The same holds for its compiling each page, and for looking through all objects after each run, which the dashboard has turned off.
+# The same holds for its compiling each page, and for what the dashboard has turned off.
 app_test.ScriptCache = local_script_runner.ScriptCache = cache(ScriptCache)  # type: ignore[attr-defined,misc]
-streamlit.config.set_option("runner.postScriptGC", False)
+for setting in ("runner.postScriptGC", "runner.magicEnabled", "browser.gatherUsageStats"):
+    streamlit.config.set_option(setting, False)
+
+
+class Filtered(Mapping[str, Any]):
+    """What a widget asks the session's state for: whether one key is there, and its value. Streamlit gathers all of it, for each widget."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+
+    def __getitem__(self, key: str) -> Any:
+        return self._state[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(gathered(self._state))
+
+    def __len__(self) -> int:
+        return len(gathered(self._state))
+
+
+gathered = SessionState.filtered_state.fget  # type: ignore[attr-defined]
+SessionState.filtered_state = property(Filtered)  # type: ignore[method-assign,assignment]
 
 
 @pytest.fixture

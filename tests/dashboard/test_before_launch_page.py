@@ -14,8 +14,6 @@ from backend.contract.records import Progress, Run, RunError
 from dashboard.form.preflight import parts_html
 from dashboard.format import size
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = "<script>alert('script')</script>"
 
 
@@ -120,7 +118,7 @@ def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: Open, 
     assert "no connected worker has the judge our-judge: the run waits until one has" in said
 
 
-def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_counts_with_it(
+def test_a_finished_sample_shows_rate_forecast_and_groups_the_preflight_counts_with_it_and_changes_since_are_said(
     open_page: Open, backend: Backend
 ) -> None:
     at, sample = asked(open_page, backend)
@@ -134,6 +132,11 @@ def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_coun
     assert "Each completion is compared with its own group" in said
     dead = loaded_again(open_page, sample=sample.id, group=2)
     assert "**Dead:** all 16 scored completions got 0.100" in texts(dead)
+
+    draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
+    at.run()
+    assert "The form's task and decoding changed after this sample" in texts(at)
+    assert "unknown until the model's answers are sampled: **Sample before launch**" in texts(at)
 
 
 def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: Open, backend: Backend) -> None:
@@ -162,15 +165,6 @@ def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: Open
     assert "8 of 16 completions right" in texts(again)
     again.run()  # the recipe in the address fills no form that is filled
     assert draft_of(again).get("budget.steps") == 77
-
-
-def test_a_form_that_changed_since_says_in_what(open_page: Open, backend: Backend) -> None:
-    at, sample = asked(open_page, backend)
-    answer(backend, sample, [1.0, 0.1] * 8)
-    draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
-    at.run()
-    assert "The form's task and decoding changed after this sample" in texts(at)
-    assert "unknown until the model's answers are sampled: **Sample before launch**" in texts(at)
 
 
 def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: Open, backend: Backend) -> None:

@@ -64,10 +64,24 @@ def test_every_metric_of_the_trainer_has_its_place_in_a_chart() -> None:
 
 
 @each_panel
-def test_new_data_leaves_the_specification_as_it_is(panel: Panel) -> None:
-    early, late = (training_figure(panel, series(steps), steps=50, weight=0.6) for steps in (3, 40))
-    assert early.spec == late.spec
+def test_every_chart_of_a_run_has_its_words_the_runs_steps_as_its_axis_and_the_same_specification_for_any_data(
+    panel: Panel,
+) -> None:
+    assert panel.title
+    assert len(panel.help) > 40
+    early, late = (training_figure(panel, series(steps), steps=50, weight=0.6, mark=2) for steps in (3, 40))
+    assert early.spec == late.spec, "new data leave the specification as it is"
     assert len(early.data) < len(late.data)
+    assert set(fields(early.spec)) <= set(early.data.columns)
+    assert set(early.data["label"]) == set(panel.labels.values())
+    spec = json.dumps(early.spec)
+    assert '"title": "metric"' in spec, "the tooltip names the field"
+    assert '"domain": [0, 50]' in spec, "the steps of the run"
+    assert ('"picked"' in spec) == (panel.key != "held-out"), "a step can be clicked where it has groups"
+    points = [layer for layer in early.spec["layer"] if "transform" in layer and layer["mark"]["type"] == "point"]
+    assert [layer["transform"] for layer in points][:1] == [[{"filter": "datum.touch"}]], (
+        "shapes for what a pointer finds"
+    )
 
 
 def test_of_lines_that_lie_on_each_other_each_is_seen() -> None:
@@ -85,25 +99,10 @@ def test_of_lines_that_lie_on_each_other_each_is_seen() -> None:
     assert len(set(sizes)) == len(sizes)  # type: ignore[arg-type]
 
 
-@each_panel
-def test_every_field_that_a_chart_draws_is_in_its_data(panel: Panel) -> None:
-    figure = training_figure(panel, series(5), steps=5, weight=0.6, mark=2)
-    assert set(fields(figure.spec)) <= set(figure.data.columns)
-    assert set(figure.data["label"]) == set(panel.labels.values())
-
-
 def test_the_learning_rate_is_drawn_as_it_was_set_however_smooth_the_rest() -> None:
     (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "learning_rate"]
     data = training_figure(panel, series(5), steps=5, weight=0.9).data
     assert list(data["smooth"]) == list(data["value"])
-
-
-@each_panel
-def test_every_chart_says_what_it_shows_and_names_the_field_in_its_tooltip(panel: Panel) -> None:
-    assert panel.title
-    assert len(panel.help) > 40
-    spec = json.dumps(training_figure(panel, series(5), steps=5, weight=0.6).spec)
-    assert '"title": "metric"' in spec
 
 
 def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
@@ -112,25 +111,6 @@ def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
     labels = re.findall(r">([0-9.k]+)</text>", picture)
     assert {"0", "500", "1k", "1.5k", "3k"} <= set(labels)
     assert "0k" not in labels
-
-
-@each_panel
-def test_charts_of_a_run_share_the_steps_of_the_run_as_their_x_axis(panel: Panel) -> None:
-    spec = json.dumps(training_figure(panel, series(5), steps=80, weight=0.6).spec)
-    assert '"domain": [0, 80]' in spec
-
-
-@each_panel
-def test_a_step_can_be_clicked_where_it_has_groups(panel: Panel) -> None:
-    spec = training_figure(panel, series(5), steps=5, weight=0.6).spec
-    assert ('"picked"' in json.dumps(spec)) == (panel.key != "held-out")
-
-
-@each_panel
-def test_the_browser_keeps_shapes_only_for_points_that_a_pointer_finds(panel: Panel) -> None:
-    spec = training_figure(panel, series(900), steps=900, weight=0.5).spec
-    points = [layer for layer in spec["layer"] if layer["mark"]["type"] == "point"]
-    assert [layer["transform"] for layer in points] == [[{"filter": "datum.touch"}]]
 
 
 def test_a_line_breaks_where_a_value_is_missing() -> None:

@@ -12,8 +12,6 @@ from streamlit.testing.v1 import AppTest
 from backend.contract.client import Client
 from backend.contract.records import Upload
 
-pytestmark = pytest.mark.slow
-
 SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
     f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
 )
@@ -59,71 +57,25 @@ def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest)
     assert "reads **größer**" in texts(at)
 
 
-def test_columns_are_offered_and_named_for_the_template(at: AppTest) -> None:
-    send(at, ("mine.csv", SEMICOLONS.encode()))
-    assert draft_of(at).get("task.prompt_column") == "Frage"
-    assert "In the template: {Frage}, {Antwort}, {Fach}, and {prompt} for the prompt column." in texts(at)
-    at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
-    at.text_area(key=key(at, "task.template")).set_value("{Fach}: {prompt}").run()
-    at.text_area(key=key(at, "task.system_prompt")).set_value("Rechne.").run()
+def test_chats_are_prompts_and_rows_that_cannot_be_asked_stop_the_start(at: AppTest) -> None:
+    send(at, ("mine.jsonl", CHATS))
+    assert draft_of(at).get("task.prompt_column") == "prompt"
+    assert '"role": "system"' in at.dataframe[0].value.iloc[0, 0]
     assert not start_disabled(at)
-    at.text_area(key=key(at, "task.template")).set_value("no place at all").run()
+
+    send(at, ("mine.jsonl", CHATS.replace(b'"user"', b'"assistant"')))
     assert start_disabled(at)
-    assert "template has no {prompt} and no other column; say where the prompt goes" in texts(at)
+    assert "the chat of row 1 ends with assistant; its last turn must be the user's" in texts(at)
 
-
-def test_a_column_of_the_template_that_rows_lack_is_refused_at_its_field(at: AppTest) -> None:
     send(at, ("mine.jsonl", b'{"prompt": "a", "answer": "1", "topic": "x"}\n{"prompt": "b", "answer": "2"}\n'))
     at.text_area(key=key(at, "task.template")).set_value("{topic}: {prompt}").run()
     assert start_disabled(at)
     assert "column topic is missing in row 2" in texts(at)
 
 
-def test_the_split_is_shown_and_follows_the_share_that_is_held_out(at: AppTest) -> None:
-    send(at, ("mine.csv", SEMICOLONS.encode()))
-    assert "**36** rows to train on, **4** held out for evaluations; the same prompts" in texts(at)
-    at.text_input(key=key(at, "task.held_out")).set_value("0.5").run()
-    assert "**20** rows to train on, **20** held out" in texts(at)
-
-
-def test_chats_are_prompts(at: AppTest) -> None:
-    send(at, ("mine.jsonl", CHATS))
-    assert draft_of(at).get("task.prompt_column") == "prompt"
-    assert '"role": "system"' in at.dataframe[0].value.iloc[0, 0]
-    assert not start_disabled(at)
-
-
-def test_a_place_that_no_column_fills_stops_the_start_and_names_the_columns(at: AppTest) -> None:
-    send(at, ("mine.csv", SEMICOLONS.encode()))
-    at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
-    at.text_area(key=key(at, "task.template")).set_value("Rechne {Frge}").run()
-    assert start_disabled(at)
-    assert "there are {prompt}, {Frage}, {Antwort}, {Fach}" in texts(at)
-
-
-def test_a_chat_that_cannot_be_asked_stops_the_start(at: AppTest) -> None:
-    send(at, ("mine.jsonl", CHATS.replace(b'"user"', b'"assistant"')))
-    assert start_disabled(at)
-    assert "the chat of row 1 ends with assistant; its last turn must be the user's" in texts(at)
-
-
-def test_a_share_of_a_source_that_no_row_is_from_stops_the_start(at: AppTest) -> None:
-    rows = "".join(f"{n} + 1,{n + 1}\n" for n in range(20)).encode()
-    send(at, ("mine.csv", b"question,answer\n" + rows), ("second.csv", b"question,answer\n" + rows))
-    at.text_area(key=key(at, "task.shares")).set_value("mine.csv: 1\nsecnd.csv: 3").run()
-    assert start_disabled(at)
-    assert "no row to train on is from secnd.csv; the rows are from mine.csv, second.csv" in texts(at)
-
-
-def test_of_several_files_it_says_how_they_were_read_as_of_one(at: AppTest) -> None:
-    file = (SEMICOLONS + ";;\n").encode()
-    send(at, ("mine.csv", file), ("second.csv", file))
-    assert "CSV, separated by semicolons · 2 empty rows left out" in texts(at)
-    send(at, ("mine.tsv", b"question\tanswer\n1\t2\n"))
-    assert "1 row · 2 columns · 30 B · TSV" in texts(at)
-
-
-def test_several_files_are_sources_whose_shares_can_be_chosen(at: AppTest, backend: Backend) -> None:
+def test_several_files_are_sources_whose_shares_can_be_chosen_and_go_with_their_rows(
+    at: AppTest, backend: Backend
+) -> None:
     before = {upload.id for upload in backend.client.uploads()}
     rows = "".join(f"{n} + 1,{n + 1}\n" for n in range(20)).encode()
     send(at, ("easy.csv", b"question,answer\n" + rows), ("hard.csv", b"question,answer\n" + rows))
@@ -138,16 +90,46 @@ def test_several_files_are_sources_whose_shares_can_be_chosen(at: AppTest, backe
     assert not start_disabled(at)
     at.text_area(key=key(at, "task.shares")).set_value("easy.csv: 3\nhard.csv: 0").run()
     assert start_disabled(at)
+    at.text_area(key=key(at, "task.shares")).set_value("easy.csv: 1\nhrd.csv: 3").run()
+    assert start_disabled(at)
+    assert "no row to train on is from hrd.csv; the rows are from easy.csv, hard.csv" in texts(at)
+
+    file = (SEMICOLONS + ";;\n").encode()
+    send(at, ("mine.csv", file), ("second.csv", file))
+    assert "CSV, separated by semicolons · 2 empty rows left out" in texts(at)
+    send(at, ("mine.tsv", b"question\tanswer\n1\t2\n"))
+    assert "1 row · 2 columns · 30 B · TSV" in texts(at)
+
+    many = "".join(f"{n} + 1,{n + 1},s{n // 2:02}\n" for n in range(42))
+    draft_of(at).change({"task.shares": {"mine.csv": 1.0}})
+    send(at, ("many.csv", f"question,answer,source\n{many}".encode()))
+    assert draft_of(at).get("task.shares") == {}
+    assert "The first 20 of 21 sources, by name" in texts(at)
+    assert not any(button.label == "Equal shares" for button in at.button)
 
 
-def test_of_several_files_of_which_one_cannot_be_read_none_is_kept(at: AppTest, backend: Backend) -> None:
+def test_of_several_files_of_which_one_cannot_be_read_or_joined_none_is_kept_and_the_reason_is_said(
+    at: AppTest, backend: Backend
+) -> None:
     before = backend.client.uploads()
     send(at, ("good.csv", b"question,answer\n1,2\n"), ("bad.pdf", b"%PDF-1.7"))
     assert "bad.pdf: The file is a PDF. Save it as CSV" in texts(at)
     assert backend.client.uploads() == before
 
+    wide = [",".join(f"{letter}{n}" for n in range(200)) + "\n" + "1," * 199 + "1\n" for letter in "ab"]
+    send(at, *((f"{place}.csv", text.encode()) for place, text in enumerate(wide)))
+    assert "0.csv and 1 more: line 2: brings the file to 401 columns; an upload may have 256" in texts(at)
+    assert backend.client.uploads() == before
 
-def test_a_click_on_an_empty_box_says_what_is_missing(at: AppTest, backend: Backend) -> None:
+
+def test_a_file_that_was_refused_is_not_sent_again_and_in_nobodys_way(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
+    send(at, ("bad.pdf", b"%PDF-1.7"))
+    with monkeypatch.context() as nothing_is_sent:
+        nothing_is_sent.setattr(Client, "upload", None)
+        at.text_area(key=key(at, "task.system_prompt")).set_value("Reckon.").run()
+    assert "bad.pdf: The file is a PDF" in texts(at)
     before = backend.client.uploads()
     button = next(button for button in at.button if button.label == "Use these rows")
     assert not button.disabled
@@ -155,28 +137,11 @@ def test_a_click_on_an_empty_box_says_what_is_missing(at: AppTest, backend: Back
     assert "Paste rows into the box first" in texts(at)
     assert backend.client.uploads() == before
 
-
-def test_rows_that_are_pasted_become_the_data(at: AppTest, backend: Backend) -> None:
     paste(at, "question\tanswer\n1 + 1\t2\n2 + 2\t4\n")
     upload = backend.client.uploads()[0]
     assert (upload.name, upload.rows, upload.separator) == ("pasted", 2, "tab")
     assert draft_of(at).get("task.source") == f"upload:{upload.id}"
     assert list(at.dataframe[0].value.iloc[0]) == ["1 + 1", "2"]
-
-
-def test_a_file_that_was_refused_is_in_nobodys_way(at: AppTest, backend: Backend) -> None:
-    send(at, ("bad.pdf", b"%PDF-1.7"))
-    assert "bad.pdf: The file is a PDF" in texts(at)
-    paste(at, "question,answer\n1 + 1,2\n")
-    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
-    assert backend.client.uploads()[0].name == "pasted"
-
-
-def test_a_refused_file_is_not_sent_again_by_a_click_elsewhere(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    send(at, ("bad.pdf", b"%PDF-1.7"))
-    monkeypatch.setattr(Client, "upload", None)
-    at.text_area(key=key(at, "task.system_prompt")).set_value("Reckon.").run()
-    assert "bad.pdf: The file is a PDF" in texts(at)
 
 
 def test_an_upload_goes_on_when_something_else_is_clicked_meanwhile(
@@ -202,39 +167,9 @@ def test_an_upload_goes_on_when_something_else_is_clicked_meanwhile(
     assert "**36** rows to train on" in texts(at)
 
 
-def test_of_several_files_that_cannot_be_joined_none_is_kept_and_the_reason_is_said(
-    at: AppTest, backend: Backend
+def test_columns_are_offered_for_a_file_that_is_sent_once_the_split_is_shown_and_the_template_is_checked(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = backend.client.uploads()
-    wide = [",".join(f"{letter}{n}" for n in range(200)) + "\n" + "1," * 199 + "1\n" for letter in "ab"]
-    send(at, *((f"{place}.csv", text.encode()) for place, text in enumerate(wide)))
-    assert "0.csv and 1 more: line 2: brings the file to 401 columns; an upload may have 256" in texts(at)
-    assert backend.client.uploads() == before
-
-
-def test_shares_are_not_offered_of_the_first_sources_alone(at: AppTest) -> None:
-    rows = "".join(f"{n} + 1,{n + 1},s{n // 2:02}\n" for n in range(42))
-    send(at, ("many.csv", f"question,answer,source\n{rows}".encode()))
-    assert "The first 20 of 21 sources, by name" in texts(at)
-    assert not any(button.label == "Equal shares" for button in at.button)
-
-
-def test_what_is_typed_elsewhere_stays_when_a_file_has_arrived(at: AppTest) -> None:
-    name, column = key(at, "name"), key(at, "task.prompt_column")
-    send(at, ("mine.csv", SEMICOLONS.encode()))
-    assert key(at, "name") == name
-    assert key(at, "task.prompt_column") != column
-
-
-def test_shares_of_earlier_rows_go_with_them(at: AppTest) -> None:
-    send(at, ("a.csv", b"prompt,answer\n1 + 1,2\n2 + 2,4\n"), ("b.csv", b"prompt,answer\n3 + 3,6\n4 + 4,8\n"))
-    draft_of(at).change({"task.source_column": "source", "task.shares": {"a.csv": 1.0, "b.csv": 2.0}})
-    at.run()
-    send(at, ("c.csv", b"prompt,answer\n1 + 1,2\n2 + 2,4\n"))
-    assert draft_of(at).get("task.shares") == {}
-
-
-def test_a_file_is_sent_once(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Sequence[tuple[str, BinaryIO]]] = []
     upload = Client.upload_files
 
@@ -243,8 +178,28 @@ def test_a_file_is_sent_once(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> No
         return upload(client, files, **options)
 
     monkeypatch.setattr(Client, "upload_files", counted)
+
+    name, column = key(at, "name"), key(at, "task.prompt_column")
     send(at, ("mine.csv", SEMICOLONS.encode()))
-    at.run()
+    assert key(at, "name") == name
+    assert key(at, "task.prompt_column") != column
+
+    assert draft_of(at).get("task.prompt_column") == "Frage"
+    assert "In the template: {Frage}, {Antwort}, {Fach}, and {prompt} for the prompt column." in texts(at)
+    at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
+    at.text_area(key=key(at, "task.template")).set_value("{Fach}: {prompt}").run()
+    at.text_area(key=key(at, "task.system_prompt")).set_value("Rechne.").run()
+    assert not start_disabled(at)
+    at.text_area(key=key(at, "task.template")).set_value("Rechne {Frge}").run()
+    assert start_disabled(at)
+    assert "there are {prompt}, {Frage}, {Antwort}, {Fach}" in texts(at)
+    at.text_area(key=key(at, "task.template")).set_value("no place at all").run()
+    assert start_disabled(at)
+    assert "template has no {prompt} and no other column; say where the prompt goes" in texts(at)
+
+    assert "**36** rows to train on, **4** held out for evaluations; the same prompts" in texts(at)
+    at.text_input(key=key(at, "task.held_out")).set_value("0.5").run()
+    assert "**20** rows to train on, **20** held out" in texts(at)
     assert len(sent) == 1
 
 

@@ -24,27 +24,41 @@ from dashboard.downloads.routes import ROUTES, address, model_address
 
 
 @pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: what one test saves, no other reads."""
+    return shared_backend
+
+
+@pytest.fixture
 def served(backend: Backend, dashboard_of: Callable[[str], None]) -> Iterator[TestClient]:
     dashboard_of(backend.url)
     with TestClient(Starlette(routes=ROUTES)) as client:
         yield client
 
 
-@pytest.fixture
-def run_id(backend: Backend) -> int:
-    made = recorded.queue(backend.client)
-    recorded.train(backend.client, made, steps=2, total=2, prompts=2, group_size=4)
+@pytest.fixture(scope="module")
+def run_id(shared_backend: Backend) -> int:
+    made = recorded.queue(shared_backend.client)
+    recorded.train(shared_backend.client, made, steps=2, total=2, prompts=2, group_size=4)
     return made
 
 
-def test_a_table_is_passed_on_as_the_backend_made_it(served: TestClient, backend: Backend, run_id: int) -> None:
-    answer = served.get(address(run_id, "groups"))
-    assert answer.content == b"".join(backend.client.export_table(run_id, "groups"))
+def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_backend_made_them(
+    served: TestClient, backend: Backend, run_id: int
+) -> None:
+    assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
+
+    for name in ("tokens", "groups"):
+        answer = served.get(address(run_id, name))
+        assert answer.content == b"".join(backend.client.export_table(run_id, name))
+        assert {"tokens": "token_logprob", "groups": "advantage"}[name] in set(
+            pd.read_parquet(io.BytesIO(answer.content))
+        )
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-groups.parquet"'
 
-
-def test_a_configuration_comes_back_as_it_was_stored(served: TestClient, backend: Backend, run_id: int) -> None:
-    assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
+    answer = served.get(address(run_id, "trl"))
+    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-trl.py"'
+    assert read_trl(answer.text, {}) == (backend.client.run(run_id).config, [])
 
 
 def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
@@ -53,7 +67,9 @@ def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
     backend.client.checkpoint(run_id, report)
 
 
-def test_a_model_is_passed_on_as_it_arrives(served: TestClient, backend: Backend, run_id: int) -> None:
+def test_a_model_is_passed_on_as_it_arrives_and_one_that_the_backend_does_not_reach_says_where_it_lies(
+    served: TestClient, backend: Backend, run_id: int
+) -> None:
     store = (backend.home / "checkpoints").resolve()
     save_checkpoint(backend, run_id, str(store))
     model = store / f"run-{run_id}" / "2" / "model"
@@ -65,19 +81,19 @@ def test_a_model_is_passed_on_as_it_arrives(served: TestClient, backend: Backend
     assert zipped.read("weights") == b"w" * 3_000_000
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-step-2.zip"'
 
-
-def test_a_model_that_the_backend_does_not_reach_says_where_it_lies(
-    served: TestClient, backend: Backend, run_id: int
-) -> None:
-    save_checkpoint(backend, run_id, "/of/another/machine")
-    answer = served.get(model_address(run_id, 2))
+    elsewhere = recorded.queue(backend.client)
+    recorded.train(backend.client, elsewhere, steps=2, total=2, prompts=1, group_size=2)
+    save_checkpoint(backend, elsewhere, "/of/another/machine")
+    answer = served.get(model_address(elsewhere, 2))
     assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
     assert "lies in /of/another/machine" in answer.text
     assert "copy it from the worker's machine" in answer.text
     assert "content-disposition" not in answer.headers  # a browser shows it, instead of a failed download
 
 
-def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: int) -> None:
+def test_a_run_that_is_gone_or_of_a_backend_that_is_down_and_a_link_of_another_dashboard_give_no_file(
+    served: TestClient, run_id: int, dashboard_of: Callable[[str], None]
+) -> None:
     for link in (
         model_address(run_id, 2).replace(pictures.TICKET, "x" * 22),
         address(run_id, "lines").replace(pictures.TICKET, "x" * 22),
@@ -85,19 +101,14 @@ def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: i
     ):
         assert served.get(link).status_code == 404
 
-
-def test_a_run_that_is_gone_is_no_file(served: TestClient) -> None:
     answer = served.get(address(999, "lines"))
     assert (answer.status_code, "run 999" in answer.text) == (404, True)
+    assert served.get(address(999, "trl")).status_code == 404
 
-
-def test_a_backend_that_is_down_is_no_file(dashboard_of: Callable[[str], None]) -> None:
     dashboard_of("http://127.0.0.1:9")
-    with TestClient(Starlette(routes=ROUTES)) as client:
-        assert client.get(address(1, "lines")).status_code == 503
+    assert served.get(address(1, "lines")).status_code == 503
 
 
-@pytest.mark.slow
 def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
     for title in ("first", "second"):
         links = offer("a chart", Offered(training_figure(single("reward"), {}, steps=3, weight=0.0), title, "reward"))
@@ -125,7 +136,6 @@ def test_no_text_in_a_chart_can_end_the_process() -> None:
     assert png(figure, title=names[0]).startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(backend: Backend, run_id: int) -> None:
     metrics = backend.client.metrics(run_id)
     lines = [
@@ -140,17 +150,3 @@ def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(bac
     assert ">step</text>" in compared
     alone = svg(training_figure(single("reward"), metrics.series, steps=2, weight=0.0), title="Reward")
     assert alone.count(">Reward</text>") == 1
-
-
-def test_the_script_for_trl_is_of_the_runs_configuration(served: TestClient, backend: Backend, run_id: int) -> None:
-    answer = served.get(address(run_id, "trl"))
-    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-trl.py"'
-    assert read_trl(answer.text, {}) == (backend.client.run(run_id).config, [])
-
-    assert served.get(address(run_id + 1000, "trl")).status_code == 404
-
-
-def test_tokens_are_passed_on_as_the_backend_made_them(served: TestClient, backend: Backend, run_id: int) -> None:
-    answer = served.get(address(run_id, "tokens"))
-    assert answer.content == b"".join(backend.client.export_table(run_id, "tokens"))
-    assert {"token_ids", "token_logprob", "text"} <= set(pd.read_parquet(io.BytesIO(answer.content)))

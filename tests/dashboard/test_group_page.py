@@ -15,9 +15,6 @@ from backend.contract import protocol as p
 from backend.contract.groups import CompletionRecord
 from dashboard.group.cards import equal_ones, places
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 def written(at: AppTest) -> list[str]:
     """What our own HTML says, without its elements: the group's numbers, then its cards."""
@@ -25,36 +22,48 @@ def written(at: AppTest) -> list[str]:
 
 
 @pytest.fixture
-def groups(backend: Backend) -> list[int]:
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: no test changes the groups that another reads."""
+    return shared_backend
+
+
+@pytest.fixture(scope="module")
+def groups(shared_backend: Backend) -> list[int]:
     """The ids of a live, a dead and an unscored group, in this order."""
-    run_id = recorded.queue(backend.client, "some run")
-    claimed = recorded.claim(backend.client, run_id)
+    run_id = recorded.queue(shared_backend.client, "some run")
+    claimed = recorded.claim(shared_backend.client, run_id)
     reported = [
         recorded.group_of(0, [0.1, 1.0, 0.0, 1.0]),
         recorded.group_of(1, [1.0, 1.0, 1.0, 1.0]),
         recorded.group_of(2, [None, None, None, 0.1]),
     ]
     trace = recorded.trace_of(reported)
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=reported, trace=trace))
-    return [group.id for group in backend.client.groups(run_id).items]
+    shared_backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=reported, trace=trace))
+    return [group.id for group in shared_backend.client.groups(run_id).items]
 
 
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
-def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(
-    open_page: Open, backend: Backend, groups: list[int]
-) -> None:
+def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    recorded.report(
+        backend.client,
+        run_id,
+        recorded.claim(backend.client, run_id).attempt,
+        7,
+        [recorded.group_of(index, [0.1, 1.0]) for index in (3, 4)],
+    )
+    groups = [group.id for group in backend.client.groups(run_id).items]
     assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
-    run_id = backend.client.group(groups[0]).run_id
     backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
     claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
     assert claimed is not None
     backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     taken_back = open_page("group", id=groups[1])
     assert "no other draw in this run" in link_labels(taken_back)
-    assert "**Group 2** :gray[· superseded" in shown(taken_back)
+    assert "**Group 5** :gray[· superseded" in shown(taken_back)
     assert all(taken_back.button(key=f"group-{way}").disabled for way in ("back", "forth"))
 
 
@@ -103,15 +112,14 @@ def link_labels(at: AppTest) -> str:
     return "\n".join(element.proto.label for element in at.get("page_link"))
 
 
-def test_the_advantages_shown_follow_from_the_rewards_shown(open_page: Open, groups: list[int]) -> None:
+def test_the_numbers_shown_follow_from_each_other_the_reward_from_its_components_and_the_advantages_from_the_rewards(
+    open_page: Open, groups: list[int]
+) -> None:
     table = open_page("group", id=groups[0], layout="table").dataframe[0].value
     rewards = [number(reward) for reward in table["reward"]]
     expected = [(reward - fmean(rewards)) / (pstdev(rewards) + 1e-8) for reward in rewards]
     assert [number(advantage) for advantage in table["advantage"]] == pytest.approx(expected, rel=1e-5)
 
-
-def test_the_reward_shown_is_the_weighted_sum_of_the_components_shown(open_page: Open, groups: list[int]) -> None:
-    table = open_page("group", id=groups[0], layout="table").dataframe[0].value
     for _, row in table.iterrows():
         products = [row[name].split(" × ") for name in ("correctness", "format")]
         assert sum(number(raw) * number(weight) for raw, weight in products) == pytest.approx(number(row["reward"]))
@@ -123,7 +131,9 @@ def cards(at: AppTest) -> list[str]:
     return [unescape(re.sub("<[^>]*>", " ", html)) for html in inside]
 
 
-def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backend: Backend, groups: list[int]) -> None:
+def test_each_completion_has_its_card_with_its_advantage_and_they_are_ordered_by_it_when_asked(
+    open_page: Open, backend: Backend, groups: list[int]
+) -> None:
     shown_cards = cards(open_page("group", id=groups[0], apart="true"))
     stored = backend.client.group(groups[0]).completions
     chips = [number(re.search(r"A\s+([+−-]?[\d.]+)", card).group(1)) for card in shown_cards]
@@ -132,27 +142,36 @@ def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backen
     assert "best" in shown_cards[1]
     assert "worst" in shown_cards[2]
 
+    at = open_page("group", id=groups[0], order="by advantage", apart="true")
+    assert [card.split()[0] for card in cards(at)] == ["2", "4", "1", "3"]
+
 
 def heads(at: AppTest) -> list[str]:
     """The places for which each card stands, and how many they are."""
     return [card.partition("reward")[0].strip() for card in cards(at)]
 
 
-def test_equal_completions_share_a_card_that_names_their_places_until_each_is_asked_for(
-    open_page: Open, groups: list[int]
+def test_the_cards_share_equal_completions_and_name_unit_completion_prompt_and_neighbours(
+    open_page: Open, groups: list[int], backend: Backend
 ) -> None:
     at = open_page("group", id=groups[1])
     assert heads(at) == ["1–4  · × 4"]
     assert not at.toggle(key="apart").value
     at.toggle(key="apart").set_value(True).run()
     assert heads(at) == ["1", "2", "3", "4"]
-    some = open_page("group", id=groups[0])
-    assert heads(some) == ["1", "2, 4  · × 2 · best", "3  · worst"]
+    at = open_page("group", id=groups[0])
+    assert heads(at) == ["1", "2, 4  · × 2 · best", "3  · worst"]
 
-
-def test_a_card_says_in_which_unit_its_numbers_are_and_of_which_completion(open_page: Open, groups: list[int]) -> None:
-    shared, _ = cards(open_page("group", id=groups[0]))[1:]
+    shared, _ = cards(at)[1:]
     assert re.search(r"numbers of completion 2: +KL \S+ · entropy \S+ nats per token · ratio", shared)
+
+    codes = [code.value for code in at.code]
+    assert backend.client.group(groups[0]).prompt_text.replace(" ", "·") in codes
+
+    assert at.button(key="group-back").disabled
+    at.button(key="group-forth").click().run()
+    assert at.query_params["id"] == str(groups[1])
+    assert "**Group 2** of 3" in shown(at)
 
 
 def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> None:
@@ -165,16 +184,16 @@ def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> Non
     assert [places(indices) for indices in ([0], [0, 1], [7, 2, 3, 0])] == ["1", "1–2", "1, 3–4, 8"]
 
 
-def test_the_completion_that_is_opened_does_not_stand_among_the_cards_too(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0], tokens=3)
-    assert heads(at) == ["3  · worst", "1", "2, 4  · × 2 · best"]
+def test_a_completion_is_opened_by_its_address_and_does_not_stand_among_the_cards_too(
+    open_page: Open, groups: list[int]
+) -> None:
     at = open_page("group", id=groups[0], tokens=2)
     assert heads(at) == ["2  · best", "1", "3  · worst", "4"]
 
-
-def test_completions_are_ordered_by_advantage_when_asked(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0], order="by advantage", apart="true")
-    assert [card.split()[0] for card in cards(at)] == ["2", "4", "1", "3"]
+    assert at.button(key="completion-back").disabled is False
+    at.button(key="completion-forth").click().run()
+    assert at.query_params["tokens"] == "3"
+    assert heads(at) == ["3  · worst", "1", "2, 4  · × 2 · best"]
 
 
 def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[int]) -> None:
@@ -190,14 +209,6 @@ def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) 
     assert not any("None" in card for card in cards(at))
 
 
-def test_neighbours_are_one_key_away(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0])
-    assert at.button(key="group-back").disabled
-    at.button(key="group-forth").click().run()
-    assert at.query_params["id"] == str(groups[1])
-    assert "**Group 2** of 3" in shown(at)
-
-
 def test_whitespace_becomes_visible_on_demand(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, run_id)
@@ -207,19 +218,6 @@ def test_whitespace_becomes_visible_on_demand(open_page: Open, backend: Backend)
     assert "a b\n\tc" in cards(at)[0]
     at.toggle(key="visible").set_value(True).run()
     assert "a·b⏎\n⇥\tc" in cards(at)[0]
-
-
-def test_what_the_model_read_is_there_on_demand(open_page: Open, backend: Backend, groups: list[int]) -> None:
-    codes = [code.value for code in open_page("group", id=groups[0]).code]
-    assert backend.client.group(groups[0]).prompt_text.replace(" ", "·") in codes
-
-
-def test_a_completion_is_opened_by_its_address(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0], tokens=2)
-    assert not at.exception
-    assert at.button(key="completion-back").disabled is False
-    at.button(key="completion-forth").click().run()
-    assert at.query_params["tokens"] == "3"
 
 
 def test_an_address_without_a_group_leads_back(open_page: Open) -> None:

@@ -1,10 +1,9 @@
 """The health of a run as its page shows it."""
 
 import re
-from collections.abc import Callable
 
-import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -12,10 +11,6 @@ from backend.contract import protocol as p
 from backend.contract.health import Evidence
 from backend.contract.records import Series
 from dashboard.health import evidence_figure, shown_steps
-
-pytestmark = pytest.mark.slow  # whole pages
-
-OpenPage = Callable[..., AppTest]
 
 
 def cut(backend: Backend, name: str, share: float, *, steps: int = 12) -> int:
@@ -49,8 +44,10 @@ def address(at: AppTest) -> dict[str, str]:
     return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
 
 
-def test_a_hint_says_what_was_measured_by_which_rule_and_what_to_do(backend: Backend, open_page: OpenPage) -> None:
-    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health")
+def test_a_hint_says_what_was_measured_by_which_rule_and_what_to_do_and_leads_to_what_is_behind_it(
+    backend: Backend, open_page: Open
+) -> None:
+    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", sort="best first", reward_from=0.5)
     assert "**Many completions are cut**" in said(at)
     assert "40 % of the completions of steps 2 to 11 were cut at 48 tokens; their mean length was 40 tokens." in said(
         at
@@ -60,9 +57,6 @@ def test_a_hint_says_what_was_measured_by_which_rule_and_what_to_do(backend: Bac
     assert "No warnings" not in said(at)
     assert warnings_on_the_tab(at) == " · 1"
 
-
-def test_a_hint_leads_to_the_completions_and_groups_behind_it(backend: Backend, open_page: OpenPage) -> None:
-    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", sort="best first", reward_from=0.5)
     at.button(key="way-truncation-Search").click().run()
     query = address(at)
     assert (query["tab"], query["finish"], query["steps_from"], query["steps_to"]) == (
@@ -78,14 +72,14 @@ def test_a_hint_leads_to_the_completions_and_groups_behind_it(backend: Backend, 
     assert (address(at)["tab"], address(at)["step"]) == ("groups", "11")
 
 
-def test_the_overview_names_what_fired_in_one_line_that_leads_there(backend: Backend, open_page: OpenPage) -> None:
+def test_the_overview_names_what_fired_in_one_line_that_leads_there(backend: Backend, open_page: Open) -> None:
     at = open_page("run", id=cut(backend, "cut", 0.4))
     assert "Many completions are cut" in said(at)
     at.button(key="see-health").click().run()
     assert address(at)["tab"] == "health"
 
 
-def test_a_run_that_does_well_has_no_line_and_a_calm_tab(backend: Backend, open_page: OpenPage) -> None:
+def test_a_run_that_does_well_has_no_line_and_a_calm_tab(backend: Backend, open_page: Open) -> None:
     run_id = cut(backend, "fine", 0.1)
     assert not [button for button in open_page("run", id=run_id).button if button.key == "see-health"]
     at = open_page("run", id=run_id, tab="health")
@@ -94,12 +88,12 @@ def test_a_run_that_does_well_has_no_line_and_a_calm_tab(backend: Backend, open_
     assert warnings_on_the_tab(at) == ""
 
 
-def test_a_run_without_steps_says_what_will_appear(backend: Backend, open_page: OpenPage) -> None:
+def test_a_run_without_steps_says_what_will_appear(backend: Backend, open_page: Open) -> None:
     at = open_page("run", id=recorded.queue(backend.client), tab="health")
     assert "Hints appear here" in at.info[0].value
 
 
-def test_words_that_others_wrote_are_shown_as_text(backend: Backend, open_page: OpenPage) -> None:
+def test_words_that_others_wrote_are_shown_as_text(backend: Backend, open_page: Open) -> None:
     """A stored configuration may come from anywhere; its engine's name stands in a hint."""
     open_page("runs")
 

@@ -14,8 +14,6 @@ from backend.contract.recipes import SMOLLM2
 from backend.contract.records import OfferedModel
 from backend.contract.training import GIB
 
-pytestmark = pytest.mark.slow
-
 SHAPE = ModelShape(
     hidden=896, layers=24, heads=14, kv_heads=2, head_dim=64, intermediate=4864, vocabulary=151_936, context=32_768
 )
@@ -42,8 +40,19 @@ def with_model(backend: Backend, source: str) -> int:
     return backend.client.create_run(config).id
 
 
-def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_page: Open) -> None:
-    tiny, smollm2, qwen, broken = chooser(open_page("new-run")).options
+def paste(at: AppTest, text: str) -> None:
+    next(box for box in at.text_area if "paste" in box.label).set_value(text).run()
+
+
+CONFIG_JSON = """{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+"num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": true, "time_step_limit": Infinity}"""
+
+
+def test_each_model_stands_in_the_list_and_the_chosen_one_stays_chosen_while_its_line_changes_with_the_settings(
+    open_page: Open,
+) -> None:
+    at = open_page("new-run")
+    tiny, smollm2, qwen, broken = chooser(at).options
     assert tiny.startswith("Tiny arithmetic · comes along · 0.888 million parameters · ")
     assert tiny.endswith(", fits · builtin:tiny-arithmetic")
     assert smollm2.startswith("SmolLM2 135M Instruct · comes along · 135 million parameters · ")
@@ -52,9 +61,6 @@ def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_pa
     assert qwen.endswith("GiB, does not fit · local:qwen")
     assert broken == "broken · model root · cannot be trained · local:broken"
 
-
-def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(open_page: Open) -> None:
-    at = open_page("new-run")
     before = chooser(at).options
     chooser(at).set_value("local:qwen").run()
     at.toggle(key=draft_of(at).key("model.lora")).set_value(True).run()
@@ -65,9 +71,16 @@ def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(
     assert chooser(at).options[2].endswith(", fits · local:qwen")
 
 
-def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open_page: Open) -> None:
+def test_settings_to_start_with_have_their_reason_and_are_taken_with_one_click_and_leave_the_rest(
+    open_page: Open,
+) -> None:
     at = open_page("new-run")
     chooser(at).set_value("local:qwen").run()
+    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
+    assert "**Adapters (LoRA, rank 16)** :green-badge[advised]" in shown
+    assert "**Optimizer › Learning rate** 1e-4  \n:gray[10 times the rate of all the weights" in shown
+    assert "does not fit" in shown
+
     before = dict(draft_of(at).config)
     at.button(key=draft_of(at).key("starting-adapters")).click().run()
     assert not at.exception
@@ -79,35 +92,15 @@ def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open
     assert draft_of(at).get("model.lora") is None
 
 
-def test_each_setting_to_start_with_has_its_reason(open_page: Open) -> None:
-    at = open_page("new-run")
-    chooser(at).set_value("local:qwen").run()
-    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
-    assert "**Adapters (LoRA, rank 16)** :green-badge[advised]" in shown
-    assert "**Optimizer › Learning rate** 1e-4  \n:gray[10 times the rate of all the weights" in shown
-    assert "does not fit" in shown
-
-
-def test_a_model_of_the_hub_that_nobody_has_says_when_its_size_will_be_known(open_page: Open, backend: Backend) -> None:
+def test_a_model_of_the_hub_has_no_known_size_until_its_config_json_is_pasted_and_another_model_is_chosen(
+    open_page: Open, backend: Backend
+) -> None:
     at = open_page("new-run", clone=with_model(backend, "some/model"))
     assert chooser(at).options[-1] == "some/model · Hub · size unknown"
     shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
     assert "Size unknown until a worker has downloaded its config.json, or you give it." in shown
     assert not [button for button in at.button if button.label == "Use these"]
 
-
-def paste(at: AppTest, text: str) -> None:
-    next(box for box in at.text_area if "paste" in box.label).set_value(text).run()
-
-
-CONFIG_JSON = """{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-"num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": true, "time_step_limit": Infinity}"""
-
-
-def test_a_config_json_that_is_pasted_gives_size_and_memory_until_another_model_is_chosen(
-    open_page: Open, backend: Backend
-) -> None:
-    at = open_page("new-run", clone=with_model(backend, "some/model"))
     paste(at, CONFIG_JSON)
     assert "given config.json" not in texts(at)
     next(button for button in at.button if button.label == "Estimate with it").click().run()
@@ -120,24 +113,18 @@ def test_a_config_json_that_is_pasted_gives_size_and_memory_until_another_model_
     assert "given config.json" not in texts(at)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_what_is_no_config_json_or_cannot_be_counted_or_trained_says_why_without_markup(open_page: Open) -> None:
+    at = open_page("new-run")
+    for text, why in (
         ('{"model_type": "llama"', "This is not JSON"),
         ("[" * 50_000, "This is not JSON"),
         ("[1]", "A config.json is an object such as"),
-    ],
-)
-def test_what_is_no_config_json_says_what_to_do(open_page: Open, text: str, why: str) -> None:
-    at = open_page("new-run")
-    paste(at, text)
-    assert not at.exception
-    assert why in texts(at)
-    assert next(button for button in at.button if button.label == "Estimate with it").disabled
+    ):
+        paste(at, text)
+        assert not at.exception
+        assert why in texts(at), text[:20]
+        assert next(button for button in at.button if button.label == "Estimate with it").disabled
 
-
-def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page: Open) -> None:
-    at = open_page("new-run")
     paste(at, '{"model_type": "**gpt2**"}')
     next(button for button in at.button if button.label == "Estimate with it").click().run()
     said, *_ = [str(one.value) for one in at.markdown if "nothing can be estimated" in str(one.value)]
@@ -146,9 +133,6 @@ def test_a_config_json_that_cannot_be_counted_says_why_without_markup(open_page:
     next(button for button in at.button if button.label == "Estimate without it").click().run()
     assert "nothing can be estimated" not in texts(at)
 
-
-def test_why_a_model_cannot_be_trained_is_no_markup(open_page: Open) -> None:
-    at = open_page("new-run")
     chooser(at).set_value("local:broken").run()
     [said] = [str(one.value) for one in at.markdown if "Broken cannot be read" in str(one.value)]
     assert "\\*\\*\\[no\\]" in said

@@ -23,9 +23,6 @@ from dashboard.form.draft import Draft, from_text
 from dashboard.session import script
 from dashboard.stored import get, put
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
 DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
@@ -33,10 +30,13 @@ NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 ELSEWHERE = ("name", "tags", "model.lora", "sampling.curriculum", "task.upload", "task.source.place")
 
 
-# A second each: only one of a kind is quick enough for `make check`.
+# A second each: one of a kind shows it.
 EACH_RECIPE = pytest.mark.parametrize(
     "recipe",
-    [pytest.param(card, id=card.id, marks=[] if card.id in ("grpo", "dpo") else pytest.mark.slow) for card in RECIPES],
+    [
+        pytest.param(card, id=card.id, marks=[] if card.id in ("grpo", "dpo") else pytest.mark.thorough)
+        for card in RECIPES
+    ],
 )
 
 
@@ -89,7 +89,9 @@ def nudge(widget: Widget) -> None:
 
 
 @EACH_RECIPE
-def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page: Open, recipe: RecipeCard) -> None:
+def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget_and_the_run_that_starts_has_it(
+    open_page: Open, backend: Backend, recipe: RecipeCard
+) -> None:
     at = open_page("new-run", recipe=recipe.id)
     assert draft_of(at).config == recipe.config
     labels = {"schema_version", "kind", "recipe"}
@@ -107,12 +109,6 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
     assert not at.exception
     assert draft_of(at).config == recipe.config
 
-
-@EACH_RECIPE
-def test_the_run_that_starts_has_the_configuration_that_was_shown(
-    open_page: Open, backend: Backend, recipe: RecipeCard
-) -> None:
-    at = open_page("new-run", recipe=recipe.id)
     at.number_input(key=key(at, "budget.seed")).set_value(6)
     at.text_input(key=key(at, "name")).set_value("mine").run()
     press_start(at)
@@ -131,15 +127,6 @@ def test_the_same_form_sent_twice_makes_one_run(open_page: Open, backend: Backen
     draft.write("budget.steps", 70)
     third = backend.client.create_run(draft.config, idempotency_key=draft.submission_key()).id
     assert first == second != third
-
-
-def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: Open) -> None:
-    at = open_page("new-run")
-    at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
-    at.text_input(key=key(at, "name")).set_value("mine")
-    at.run()
-    assert not at.exception
-    assert draft_of(at).name == "mine"
 
 
 def test_a_change_from_outside_renews_the_widgets_that_show_it_and_no_others() -> None:
@@ -173,16 +160,9 @@ def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page:
     assert draft_of(at).name == "second"
 
 
-def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: Open) -> None:
-    at = open_page("new-run")
-    at.selectbox(key=key(at, "algorithm.surrogate.kind")).set_value("dpo").run()
-    fix = at.button(key=key(at, "preflight-fix-0"))
-    assert fix.label.replace("\\", "") == "Set advantage to best worst"
-    fix.click().run()
-    assert draft_of(at).get("algorithm.advantage.kind") == "best_worst"
-
-
-def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix(open_page: Open) -> None:
+def test_a_wrong_number_and_a_wrong_kind_stop_the_start_say_why_at_their_field_and_offer_the_fix(
+    open_page: Open,
+) -> None:
     at = open_page("new-run")
     assert not start_disabled(at)
     at.number_input(key=key(at, "budget.steps")).set_value(5).run()
@@ -193,20 +173,22 @@ def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix
     assert not start_disabled(at)
     assert at.number_input(key=key(at, "optimizer.warmup_steps")).value <= 5
 
+    at.selectbox(key=key(at, "algorithm.surrogate.kind")).set_value("dpo").run()
+    fix = at.button(key=key(at, "preflight-fix-0"))
+    assert fix.label.replace("\\", "") == "Set advantage to best worst"
+    fix.click().run()
+    assert draft_of(at).get("algorithm.advantage.kind") == "best_worst"
 
-@pytest.mark.parametrize(
-    ("field", "number"), [("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)]
-)
-def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(
-    open_page: Open, field: str, number: int
-) -> None:
+
+def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(open_page: Open) -> None:
     at = open_page("new-run")
-    typed = at.number_input(key=key(at, field))
-    assert (typed.min, typed.max) == (None, None), "the browser would keep the last good one, and say nothing"
-    typed.set_value(number).run()
-    assert start_disabled(at)
-    assert at.number_input(key=key(at, field)).value == number
-    assert f"(got {number})" in texts(at)
+    for field, number in (("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)):
+        typed = at.number_input(key=key(at, field))
+        assert (typed.min, typed.max) == (None, None), "the browser would keep the last good one, and say nothing"
+        typed.set_value(number).run()
+        assert start_disabled(at), field
+        assert at.number_input(key=key(at, field)).value == number
+        assert f"(got {number})" in texts(at)
 
 
 def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: Open, backend: Backend) -> None:
@@ -242,8 +224,14 @@ def test_the_time_is_of_the_steps_alone_and_says_so(open_page: Open, backend: Ba
     assert "scoring and evaluations are not counted" in time
 
 
-def test_what_is_no_number_is_refused_where_it_was_typed(open_page: Open) -> None:
+def test_what_preflight_says_follows_the_form_and_no_number_is_refused_where_it_was_typed(open_page: Open) -> None:
     at = open_page("new-run")
+    assert "16 prompts × 8 completions = **128** a step" in texts(at)
+    assert "**12,800** completions in all" in texts(at)
+    at.number_input(key=key(at, "sampling.group_size")).set_value(4).run()
+    assert "16 prompts × 4 completions = **64** a step" in texts(at)
+    assert "unknown until the model's answers are sampled" in texts(at)
+
     at.text_input(key=key(at, "optimizer.learning_rate")).set_value("fast").run()
     assert start_disabled(at)
     assert at.text_input(key=key(at, "optimizer.learning_rate")).value == "fast"
@@ -252,18 +240,13 @@ def test_what_is_no_number_is_refused_where_it_was_typed(open_page: Open) -> Non
     assert draft_of(at).get("optimizer.learning_rate") == 2e-4
 
 
-def test_preflight_says_what_the_run_would_do(open_page: Open) -> None:
-    at = open_page("new-run")
-    assert "16 prompts × 8 completions = **128** a step" in texts(at)
-    assert "**12,800** completions in all" in texts(at)
-    at.number_input(key=key(at, "sampling.group_size")).set_value(4).run()
-    assert "16 prompts × 4 completions = **64** a step" in texts(at)
-    assert "unknown until the model's answers are sampled" in texts(at)
-
-
-def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Open) -> None:
+def test_choosing_another_recipe_replaces_the_form_and_a_look_at_another_page_does_not(open_page: Open) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    at.switch_page(script("workers")).run()
+    at.switch_page(script("new-run")).run()
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
+
     at.button(key="recipe-grpo-notebook").click().run()
     assert draft_of(at).config == next(one.config for one in RECIPES if one.id == "grpo-notebook")
     assert at.number_input(key=key(at, "sampling.group_size")).value == 4
@@ -272,23 +255,18 @@ def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Op
     assert not [button for button in at.button if button.label.startswith("Set ")]
 
 
-def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: Open) -> None:
-    at = open_page("new-run")
-    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
-    at.switch_page(script("workers")).run()
-    at.switch_page(script("new-run")).run()
-    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
-
-
-def test_a_run_that_another_program_trains_fills_no_form(open_page: Open, backend: Backend) -> None:
+def test_a_run_that_is_not_there_or_that_another_program_trains_or_a_sample_fills_no_form(
+    open_page: Open, backend: Backend
+) -> None:
     config = RecordedConfig(trainer=Trainer(name="TRL"))
     recording = Recording(key="k" * 16, worker="a script", name="theirs", config=config)
     at = open_page("new-run", clone=backend.client.record(recording).run_id)
     assert not at.exception
     assert "Filled from run" not in texts(at)
 
+    at = open_page("new-run", clone=999)
+    assert "There is no run 999." in texts(at)
 
-def test_the_number_of_a_sample_in_the_address_opens_the_form_as_it_comes(open_page: Open, backend: Backend) -> None:
     at = open_page("new-run", clone=backend.client.create_run(SAMPLE).id)
     assert draft_of(at).config["kind"] == "grpo"
 
@@ -315,21 +293,30 @@ def test_a_checkpoint_can_be_the_start_of_another_run(open_page: Open, backend: 
     assert draft_of(at).config == draft_of(at).kept  # the address leads to it again
 
 
-def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: Open) -> None:
-    at = open_page("new-run", clone=999)
-    assert "There is no run 999." in texts(at)
-
-
-def test_another_task_brings_its_own_fields(open_page: Open) -> None:
+def test_another_task_brings_its_own_fields_and_a_name_that_is_typed_while_a_kind_changes_is_kept(
+    open_page: Open,
+) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("countdown").run()
     assert draft_of(at).get("task.numbers") == 4
     assert at.number_input(key=key(at, "task.numbers")).value == 4
     assert not start_disabled(at)
 
+    at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
+    at.text_input(key=key(at, "name")).set_value("mine")
+    at.run()
+    assert not at.exception
+    assert draft_of(at).name == "mine"
 
-def test_rewards_are_added_and_taken_away(open_page: Open) -> None:
+
+def test_rewards_gates_and_lora_are_added_and_taken_away(open_page: Open) -> None:
     at = open_page("new-run")
+    at.button(key=key(at, "rewards.gates.add.gate")).click().run()
+    at.selectbox(key=key(at, "rewards.gates.0.reward")).set_value("correctness").run()
+    at.selectbox(key=key(at, "rewards.gates.0.requires")).set_value("format").run()
+    assert not start_disabled(at)
+
+    at.button(key=key(at, "rewards.gates.0.remove")).click().run()
     at.button(key=key(at, "rewards.functions.add.format")).click().run()
     assert [get(one, "name") for one in cast(list[Json], draft_of(at).get("rewards.functions"))] == [
         "correctness",
@@ -341,17 +328,6 @@ def test_rewards_are_added_and_taken_away(open_page: Open) -> None:
     assert len(cast(list[Json], draft_of(at).get("rewards.functions"))) == 1
     assert at.button(key=key(at, "rewards.functions.0.remove")).disabled
 
-
-def test_a_gate_chooses_among_the_rewards_there_are(open_page: Open) -> None:
-    at = open_page("new-run")
-    at.button(key=key(at, "rewards.gates.add.gate")).click().run()
-    at.selectbox(key=key(at, "rewards.gates.0.reward")).set_value("correctness").run()
-    at.selectbox(key=key(at, "rewards.gates.0.requires")).set_value("format").run()
-    assert not start_disabled(at)
-
-
-def test_lora_is_a_switch_with_fields_of_its_own(open_page: Open) -> None:
-    at = open_page("new-run")
     at.toggle(key=key(at, "model.lora")).set_value(True).run()
     at.number_input(key=key(at, "model.lora.rank")).set_value(4).run()
     at.text_area(key=key(at, "model.lora.target_modules")).set_value("q_proj\nv_proj").run()
@@ -360,7 +336,9 @@ def test_lora_is_a_switch_with_fields_of_its_own(open_page: Open) -> None:
     assert draft_of(at).get("model.lora") is None
 
 
-def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: Open, backend: Backend) -> None:
+def test_an_uploaded_file_shows_its_rows_and_its_columns_and_an_unreadable_one_is_refused_with_its_line(
+    open_page: Open, backend: Backend
+) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     assert start_disabled(at)
@@ -373,10 +351,6 @@ def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: Open, backen
     assert at.selectbox(key=key(at, "task.prompt_column")).options == ["question", "solution"]
     assert not start_disabled(at)
 
-
-def test_an_unreadable_file_is_refused_with_its_line(open_page: Open) -> None:
-    at = open_page("new-run")
-    at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     send(at, ("mine.jsonl", DATA + b"{broken"))
     assert "line 3" in texts(at)
 

@@ -5,9 +5,6 @@ from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 PAIRS = b'{"prompt": "2 + 2 x 6?", "chosen": "14", "rejected": "24"}\n{"prompt": "1 + 2 x 2?", "chosen": "5", "rejected": "6"}\n'
 
 

@@ -15,8 +15,6 @@ import groupscope
 from backend.contract.trl import in_our_terms
 from groupscope import Completion, Group
 
-pytestmark = pytest.mark.slow
-
 KNOWN: dict[str, Any] = {
     "sampling": {"group_size": 2, "prompts_per_step": 1},
     "rewards": {"functions": [{"name": "right", "weight": 1.0}]},
@@ -96,21 +94,31 @@ def test_a_run_that_lacks_what_places_it_along_an_axis_is_named_and_not_drawn_at
     assert f"not drawn along this axis, since no {lacks} was recorded" in sentences(at).replace("\\", "")
 
 
-def test_another_trainers_names_are_charted_and_what_means_the_same_has_our_chart(
+def test_another_trainers_names_are_charted_without_being_asked_for_and_what_means_the_same_has_our_chart(
     open_page: Open, backend: Backend, record: Callable[..., int]
 ) -> None:
-    run = record("verl", [], [{"critic/score/mean": 0.5, "actor/ppo_kl": 0.1, "perf/time_per_step": 2.0}] * 3)
+    run = record(
+        "verl",
+        [],
+        [{"critic/score/mean": 0.5, "actor/ppo_kl": 0.1, "perf/time_per_step": 2.0, "perf/mfu/actor": 0.4}] * 3,
+    )
     series = backend.client.metrics(run).series
     assert {name: one.value for name, one in series.items()} == {
         "critic/score/mean": [0.5] * 3,
         "reward": [0.5] * 3,
         "actor/ppo_kl": [0.1] * 3,
         "perf/time_per_step": [2.0] * 3,
+        "perf/mfu/actor": [0.4] * 3,
         "step_time": [2.0] * 3,
     }
     at = open_page("compare", runs=str(run), x="wall time")
     assert not at.exception
     assert "not drawn along this axis" not in sentences(at)
+
+    at = open_page("run", id=run)
+    shown = sentences(at).replace("\\", "")
+    assert "actor/ppo_kl" in shown
+    assert "perf/mfu/actor" in shown
 
 
 def test_the_pages_of_another_trainers_run_speak_of_no_worker_and_not_of_how_its_loss_is_summed(
@@ -148,10 +156,12 @@ POOR: dict[str, tuple[list[list[Group]], list[dict[str, float]], dict[str, Any]]
         {"known": KNOWN},
     ),
 }
-TABS = ("overview", "groups", "prompts", "search", "health", "paid for", "what-if", "judgement", "configuration", "log")
+TABS = ("overview", "groups", "prompts", "search", "health", "paid for", "judgement", "configuration", "log")
 
 
-@pytest.mark.parametrize("which", POOR)
+@pytest.mark.parametrize(
+    "which", [one if one == "a lone completion" else pytest.param(one, marks=pytest.mark.thorough) for one in POOR]
+)
 def test_every_page_of_a_run_of_which_little_is_known_is_drawn(
     open_page: Open, backend: Backend, record: Callable[..., int], which: str
 ) -> None:
@@ -193,16 +203,6 @@ def test_without_rewards_or_groups_the_pages_say_so_and_do_not_promise_any(
     assert "No values of these tokens were recorded" in sentences(open_page("group", id=group.id, tokens=1))
     bare = record("bare", [], [{"loss": 1.0}])
     assert "No group of this run was kept" in sentences(open_page("run", id=bare, tab="groups"))
-
-
-def test_metrics_that_have_no_name_of_ours_are_charted_without_being_asked_for(
-    open_page: Open, record: Callable[..., int]
-) -> None:
-    run = record("verl", [], [{"actor/ppo_kl": 0.1, "perf/mfu/actor": 0.4}] * 3)
-    at = open_page("run", id=run)
-    shown = sentences(at).replace("\\", "")
-    assert "actor/ppo_kl" in shown
-    assert "perf/mfu/actor" in shown
 
 
 def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(

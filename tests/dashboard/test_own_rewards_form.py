@@ -1,9 +1,8 @@
 """A person's own rewards in the form: what the workers' folders offer, with help and settings, and what is wrong with a file."""
 
-from collections.abc import Callable
-
 import pytest
 import streamlit as st
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -11,8 +10,6 @@ from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.records import OwnReward, RewardFile
 from dashboard.form import own_rewards
 from dashboard.form.draft import Draft
-
-pytestmark = pytest.mark.slow
 
 SHORT = RewardFile(
     name="short.py",
@@ -58,8 +55,8 @@ def choose(at: AppTest, function: str) -> dict[str, object]:
     return dict(chosen)
 
 
-def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_its_name(
-    open_page: Callable[..., AppTest], backend: Backend
+def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_its_name_which_follows_it(
+    open_page: Open, backend: Backend
 ) -> None:
     connect(backend, SHORT)
     at = with_python(open_page("new-run"))
@@ -81,10 +78,10 @@ def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_i
     assert choose(at, "short.py:reward_rare")["unit"] == "group"
     assert choose(at, "short.py:reward_rare")["arguments"] == {}
 
+    assert choose(at, "short.py:reward")["name"] == "short"
+    assert choose(at, "short.py:reward_rare")["name"] == "rare"
 
-def test_a_choice_that_is_taken_back_leaves_the_name(open_page: Callable[..., AppTest], backend: Backend) -> None:
-    connect(backend, SHORT)
-    at = with_python(open_page("new-run"))
+    with_python(at)
     (box,) = [one for one in at.selectbox if str(one.key).startswith(f"{PATH}.function@")]
     box.select(None).run()
     assert at.session_state["draft"].get(f"{PATH}.name") == "python"
@@ -92,15 +89,12 @@ def test_a_choice_that_is_taken_back_leaves_the_name(open_page: Callable[..., Ap
     assert choose(with_python(at, name=""), "short.py:reward")["name"] == "short"
     assert choose(with_python(at, name="python-2"), "short.py:reward")["name"] == "short"
 
-
-def test_a_name_that_a_person_gave_stays(open_page: Callable[..., AppTest], backend: Backend) -> None:
-    connect(backend, SHORT)
     for name in ("mine", "python_style"):
-        assert choose(with_python(open_page("new-run"), name=name), "short.py:reward")["name"] == name
+        assert choose(with_python(at, name=name), "short.py:reward")["name"] == name
 
 
-def test_a_file_that_cannot_be_used_says_why_in_a_line_where_a_function_is_chosen(
-    open_page: Callable[..., AppTest], backend: Backend
+def test_a_file_that_cannot_be_used_says_why_and_the_form_is_drawn_again_once_it_has_changed_and_not_before(
+    open_page: Open, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(backend, SHORT, BROKEN)
     at = with_python(open_page("new-run"))
@@ -109,14 +103,10 @@ def test_a_file_that_cannot_be_used_says_why_in_a_line_where_a_function_is_chose
     choose(at, "short.py:reward")
     assert "SyntaxError" not in text_of(at)
 
-
-def test_the_form_is_drawn_again_once_a_file_has_changed_and_not_before(
-    open_page: Callable[..., AppTest], backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
     connect(backend, BROKEN)
     drawn: list[str] = []
     monkeypatch.setattr(own_rewards, "draw_again", lambda: drawn.append("again"))
-    at = with_python(open_page("new-run"))
+    with_python(at)
     own_rewards._look([[BROKEN]])
     assert drawn == []
     connect(backend, SHORT)
@@ -127,7 +117,7 @@ def test_the_form_is_drawn_again_once_a_file_has_changed_and_not_before(
 
 
 def test_the_lab_is_drawn_again_too_so_that_the_start_beside_it_has_the_warnings(
-    open_page: Callable[..., AppTest], backend: Backend, monkeypatch: pytest.MonkeyPatch
+    open_page: Open, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(backend, SHORT)
     at = with_python(open_page("new-run"), function="short.py:reward")
@@ -138,9 +128,7 @@ def test_the_lab_is_drawn_again_too_so_that_the_start_beside_it_has_the_warnings
     assert watched == [[[SHORT]]]
 
 
-def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_it(
-    open_page: Callable[..., AppTest], backend: Backend
-) -> None:
+def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_it(open_page: Open, backend: Backend) -> None:
     taking = OwnReward(function="topics.py:reward", needs=["topic"])
     connect(backend, RewardFile(name="topics.py", functions=[taking]))
     at = with_python(open_page("new-run"), function="topics.py:reward")
@@ -150,10 +138,3 @@ def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_it(
     at.run()
     said = "topics.py:reward takes topic, and the data has no such column; its columns are prompt"
     assert text_of(at).count(said) == 2  # beside the form, and at the function
-
-
-def test_a_name_that_the_form_gave_follows_the_function(open_page: Callable[..., AppTest], backend: Backend) -> None:
-    connect(backend, SHORT)
-    at = with_python(open_page("new-run"))
-    assert choose(at, "short.py:reward")["name"] == "short"
-    assert choose(at, "short.py:reward_rare")["name"] == "rare"

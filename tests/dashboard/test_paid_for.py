@@ -1,19 +1,11 @@
 """The tab that says what the reward pays for, against a real backend."""
 
-from collections.abc import Callable
-
 import pytest
 from acting import GRPO
 from hostile import SCRIPT, STREAMLIT
-from on_screen import shown, texts
+from on_screen import Open, shown, texts
 from planted import trained
 from serving import Backend
-from streamlit.testing.v1 import AppTest
-
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture

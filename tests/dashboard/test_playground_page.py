@@ -14,9 +14,6 @@ from backend.contract import protocol as p
 from backend.storage.tables import run
 from dashboard.stored import put
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 def metrics(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
@@ -29,7 +26,12 @@ def shown(at: AppTest) -> str:
 
 
 @pytest.fixture
-def group(backend: Backend) -> int:
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: no test changes the group that another reads."""
+    return shared_backend
+
+
+def record(backend: Backend) -> int:
     """A logged group with an unscored completion, in a run that chose another estimator than the page opens with."""
     how = {"advantage": {"kind": "leave_one_out"}, "surrogate": {"kind": "clip", "epsilon_high": 0.28}}
     run_id = recorded.queue(backend.client, "some run", algorithm=how)
@@ -45,6 +47,11 @@ def group(backend: Backend) -> int:
     groups = [reported.model_copy(update={"completions": completions}), recorded.group_of(1, [1.0, 1.0, 0.0, 0.0])]
     backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=groups))
     return backend.client.groups(run_id).items[0].id
+
+
+@pytest.fixture(scope="module")
+def group(shared_backend: Backend) -> int:
+    return record(shared_backend)
 
 
 def test_it_opens_on_a_textbook_example(open_page: Open) -> None:
@@ -77,20 +84,24 @@ def test_every_control_changes_the_numbers_and_stands_in_the_address(open_page: 
     assert metrics(again) == metrics(at)
 
 
-def test_a_value_set_back_leaves_the_address(open_page: Open) -> None:
-    at = open_page("playground", rewards="1, 0")
+def test_on_policy_it_says_why_the_loss_reads_0_and_a_value_set_back_leaves_the_address(open_page: Open) -> None:
+    at = open_page("playground", rewards="1, 0", new="0.5")
+    assert "**the loss reads 0, yet each token is pulled by its A**" in shown(at)
     at.text_input(key="set-rewards").set_value("1, 1, 1, 1, 0, 0, 0, 0").run()
-    assert not at.query_params
+    assert set(at.query_params) == {"new"}
 
 
-@pytest.mark.parametrize("field", ["rewards", "eps", "delta", "beta", "values"])
-def test_a_typo_is_named_and_the_last_good_picture_stays(open_page: Open, field: str) -> None:
+def test_a_typo_is_named_and_the_last_good_picture_stays(open_page: Open) -> None:
     at = open_page("playground", rewards="1, 0, 0")
     before = metrics(at)
-    at.text_input(key=f"set-{field}").set_value("1, x").run()
-    assert not at.exception
-    assert ":red[" in shown(at)
-    assert metrics(at) == before
+    for field in ("rewards", "eps", "delta", "beta", "values"):
+        good = at.text_input(key=f"set-{field}").value
+        at.text_input(key=f"set-{field}").set_value("1, x").run()
+        assert not at.exception, field
+        assert ":red[" in shown(at), field
+        assert metrics(at) == before, field
+        at.text_input(key=f"set-{field}").set_value(good).run()
+        assert ":red[" not in shown(at), field
 
 
 def test_an_address_with_nonsense_shows_the_example_and_the_message(open_page: Open) -> None:
@@ -108,25 +119,18 @@ def test_equal_rewards_are_a_dead_group_but_not_for_softmax_weights(open_page: O
     assert metrics(at)["Highest advantage"] == metrics(at)["Lowest advantage"] == "+0.250"
 
 
-@pytest.mark.parametrize(
-    "kind", "group_center softmax leave_one_out batch_std batch_baseline none normalize_then_sum best_worst".split()
-)
-def test_every_estimator_has_its_picture(open_page: Open, kind: str) -> None:
-    at = open_page("playground", estimator=kind)
-    assert ":red[" not in shown(at)
-    assert metrics(at)["Highest advantage"].startswith("+")
-
-
-@pytest.mark.parametrize("kind", ["cispo", "sapo", "vespo", "policy_gradient"])
-def test_every_surrogate_has_its_picture(open_page: Open, kind: str) -> None:
-    at = open_page("playground", surrogate=kind)
-    assert ":red[" not in shown(at)
-    assert "best: pulled **up**" in shown(at)
-
-
-def test_on_policy_it_says_why_the_loss_reads_0(open_page: Open) -> None:
-    at = open_page("playground", new="0.5")
-    assert "**the loss reads 0, yet each token is pulled by its A**" in shown(at)
+def test_every_estimator_and_every_surrogate_has_its_picture(open_page: Open) -> None:
+    at = open_page("playground")
+    for kind in at.selectbox(key="set-estimator").options:
+        at.selectbox(key="set-estimator").select(kind).run()
+        assert not at.exception, kind
+        assert ":red[" not in shown(at), kind
+        assert metrics(at)["Highest advantage"].startswith("+"), kind
+    at = open_page("playground")
+    for kind in ("cispo", "sapo", "vespo", "policy_gradient"):
+        at.selectbox(key="set-surrogate").set_value(kind).run()
+        assert ":red[" not in shown(at), kind
+        assert "best: pulled **up**" in shown(at), kind
 
 
 def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, backend: Backend, group: int) -> None:
@@ -142,9 +146,8 @@ def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, back
     assert set(at.query_params) == {"group", "estimator"}
 
 
-def test_an_estimator_that_this_version_cannot_read_opens_as_the_usual_one(
-    open_page: Open, backend: Backend, group: int
-) -> None:
+def test_an_estimator_that_this_version_cannot_read_opens_as_the_usual_one(open_page: Open, backend: Backend) -> None:
+    group = record(backend)
     run_id = backend.client.group(group).run_id
     newer = put(backend.client.run(run_id).config, "algorithm.advantage.from_a_newer_version", 1)
     with backend.services.database.write() as tx:
@@ -160,15 +163,13 @@ def test_the_estimators_over_the_batch_look_at_the_steps_other_groups(open_page:
     assert metrics(at)["Mean (batch)"] == "0.443"
 
 
-def test_the_way_back_to_the_example_is_one_click(open_page: Open, group: int) -> None:
+def test_the_groups_page_leads_here_and_the_way_back_to_the_example_is_one_click(open_page: Open, group: int) -> None:
+    at = open_page("group", id=group)
+    links = [link for link in at.get("page_link") if "Playground" in link.proto.label]
+    assert [link.proto.query_string for link in links] == [f"group={group}"]
+
     at = open_page("playground", group=group)
     next(button for button in at.button if button.label == "Textbook example").click().run()
     assert not at.query_params
     assert metrics(at)["Highest advantage"] == "+1.00"
     assert at.selectbox(key="set-estimator").value == "group_zscore"
-
-
-def test_the_groups_page_leads_here(open_page: Open, group: int) -> None:
-    at = open_page("group", id=group)
-    links = [link for link in at.get("page_link") if "Playground" in link.proto.label]
-    assert [link.proto.query_string for link in links] == [f"group={group}"]

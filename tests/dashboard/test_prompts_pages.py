@@ -18,9 +18,6 @@ from backend.contract.groups import GroupReport, GroupState
 from dashboard.charts.figure import PICKED
 from dashboard.prompts import draws
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 ADDITION, PRODUCT, PROBE = "What is 1 + 1?", "What is 2 x 3?", "What is 5 - 5?"
 
 
@@ -43,10 +40,16 @@ def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) 
 
 
 @pytest.fixture
-def run_id(backend: Backend) -> int:
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: no test changes the run that others read, and what one adds is of other runs."""
+    return shared_backend
+
+
+@pytest.fixture(scope="module")
+def run_id(shared_backend: Backend) -> int:
     """A sum that is learned over three draws, a product drawn once, a probe drawn twice."""
     return report(
-        backend,
+        shared_backend,
         "the **first**",
         [
             [group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]), group(1, PROBE, [0.1, 0.0], state="probe")],
@@ -72,7 +75,9 @@ def history(run_ids: str) -> dict[str, str]:
     return {"prompt": ADDITION.replace(" ", ""), "runs": run_ids}
 
 
-def test_every_prompt_has_its_draws_and_its_change_in_the_order_that_is_asked_for(open_page: Open, run_id: int) -> None:
+def test_every_prompt_has_its_draws_and_its_change_is_sorted_and_searched_and_a_line_opens_its_history(
+    open_page: Open, run_id: int
+) -> None:
     at = open_page("run", id=run_id, tab="prompts")
     table = at.dataframe[0].value
     assert table[["probe", "prompt", "draws", "steps"]].values.tolist() == [
@@ -84,8 +89,12 @@ def test_every_prompt_has_its_draws_and_its_change_in_the_order_that_is_asked_fo
     assert table["change"].tolist() == ["+0.700", "+0.450", "–"]
     assert "1 of them probes" in shown(at)
 
+    at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
+    follow(at.run())
+    assert at.query_params["prompt"] == ADDITION.replace(" ", "")
+    assert at.query_params["runs"] == str(run_id)
+    assert at.dataframe[0].value["step"].tolist() == [0, 1, 2]
 
-def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="prompts", words="What", prompt_order="in order of appearance")
     assert at.dataframe[0].value["prompt"].tolist() == [ADDITION, PROBE, PRODUCT]
     at.text_input(key="words").set_value("x 3").run()
@@ -94,28 +103,14 @@ def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_i
     assert "No prompt has these words" in shown(at)
 
 
-def test_a_line_of_the_prompts_opens_its_history(open_page: Open, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="prompts")
-    at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
-    follow(at.run())
-    assert at.query_params["prompt"] == ADDITION.replace(" ", "")
-    assert at.query_params["runs"] == str(run_id)
-    assert at.dataframe[0].value["step"].tolist() == [0, 1, 2]
-
-
-def test_a_history_holds_the_best_of_the_first_draw_against_the_best_of_the_latest(
-    open_page: Open, run_id: int
+def test_a_history_holds_the_best_of_the_first_draw_against_the_latest_or_any_two_that_the_address_names(
+    open_page: Open, run_id: int, backend: Backend
 ) -> None:
     at = open_page("prompt", **history(str(run_id)))
     assert sides(at) == ["it is 11", "it is two"]
     assert [side.count("<mark>") for side in drawn(at)] == [1, 1]
 
-
-def test_two_draws_and_any_of_their_completions_stand_in_the_address(
-    open_page: Open, backend: Backend, run_id: int
-) -> None:
     draws = backend.client.groups_of_prompt(prompt_id=ADDITION.replace(" ", ""), runs=[run_id]).items
-    at = open_page("prompt", **history(str(run_id)))
     at.selectbox(key="b").set_value(draws[1].id).run()
     at.selectbox(key="b_says").set_value(1).run()
     assert (at.query_params["b"], at.query_params["b_says"]) == (str(draws[1].id), "1")
@@ -182,16 +177,18 @@ def test_a_run_with_many_draws_takes_no_other_runs_place_and_keeps_its_newest(
     assert "step 2 · more than 2 draws · mean 0.750" in shown(at)
 
 
-def test_a_history_without_a_run_that_drew_it_says_so(open_page: Open, run_id: int) -> None:
+def test_a_history_without_a_run_that_drew_it_says_so_and_a_deleted_run_leaves_the_others(
+    open_page: Open, run_id: int
+) -> None:
     assert "does not name a prompt" in shown(open_page("prompt"))
     assert "has drawn this prompt" in shown(open_page("prompt", prompt="unknown", runs=run_id))
     assert "has drawn this prompt" in shown(open_page("prompt", **history("999")))
 
-
-def test_a_deleted_run_leaves_the_others(open_page: Open, backend: Backend, run_id: int) -> None:
     at = open_page("prompt", **history(f"999,{run_id}"))
     assert len(at.dataframe[0].value) == 3
 
 
 def test_before_the_first_step_there_are_no_prompts(open_page: Open, backend: Backend) -> None:
-    assert "No prompts yet" in shown(open_page("run", id=recorded.queue(backend.client), tab="prompts"))
+    assert "No prompts yet" in shown(
+        open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="prompts")
+    )

@@ -1,20 +1,13 @@
 """An explanation on its page, against a real backend: which groups made the update, what rose and fell, and what may be asked."""
 
-from collections.abc import Callable
-
-import pytest
 import recorded
-from on_screen import shown
+from on_screen import Open, shown
 from serving import Backend
-from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
 from backend.contract.replay import MovedToken, Part, Replayed
 
-pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
 ON_CPU = recorded.WORKER.model_copy(update={"device": "CPU, 2 threads", "versions": {"torch": "2.13.0"}})
 
 

@@ -30,7 +30,6 @@ class Tags(HTMLParser):
         self.text += data
 
 
-@pytest.mark.slow
 def test_a_report_has_the_charts_and_the_widest_groups_and_fetches_nothing(backend: Backend) -> None:
     run_id = recorded.queue(backend.client, "<b>mine</b>", budget={"steps": 4})
     recorded.train(backend.client, run_id, steps=4, total=4, prompts=3, group_size=4)
@@ -61,7 +60,6 @@ def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones
     }
 
 
-@pytest.mark.slow
 def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_are_text(backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claim = recorded.claim(backend.client, run_id)

@@ -202,7 +202,6 @@ def rescoring(backend: Backend, at: AppTest, base: int) -> int:
     return asked
 
 
-@pytest.mark.slow
 def test_a_changed_file_scores_the_sample_again_and_the_change_is_shown(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -225,7 +224,6 @@ def test_a_changed_file_scores_the_sample_again_and_the_change_is_shown(
     assert backend.client.run(cast(int, third)).config["rescores"] == first  # always what was sampled
 
 
-@pytest.mark.slow
 def test_a_file_that_cannot_be_imported_is_said_and_asks_nothing(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -237,24 +235,7 @@ def test_a_file_that_cannot_be_imported_is_said_and_asks_nothing(
     assert draft_of(at).sample_id == first
 
 
-@pytest.mark.slow
-def test_a_rescoring_that_failed_waits_for_the_next_change(backend: Backend, sampled: tuple[AppTest, int]) -> None:
-    at, first = sampled
-    tell(backend, with_file("b"))
-    second = rescoring(backend, drawn(at), first)
-    claim = claimed(backend, second, "b")
-    error = RunError(code="reward_contract", message="own gave a text, and a number was expected", retryable=False)
-    backend.client.fail(second, p.Fail(attempt=claim.attempt, error=error))
-    assert "own gave a text, and a number was expected" in texts(drawn(at))
-    assert draft_of(at).sample_id == second
-    tell(backend, with_file("c"))
-    third = rescoring(backend, drawn(at), first)
-    score(backend, third, "c", [1.0] * 16)
-    assert "16 of 16 rewards changed: the mean went from 0 to 1" in texts(drawn(at))
-
-
-@pytest.mark.slow
-def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
+def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
     at, first = sampled
@@ -270,8 +251,17 @@ def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
     third = rescoring(backend, drawn(at), first)
     assert third != second
 
+    claim = claimed(backend, third, "c")
+    error = RunError(code="reward_contract", message="own gave a text, and a number was expected", retryable=False)
+    backend.client.fail(third, p.Fail(attempt=claim.attempt, error=error))
+    assert "own gave a text, and a number was expected" in texts(drawn(at))
+    assert draft_of(at).sample_id == third
+    tell(backend, with_file("d"))
+    fourth = rescoring(backend, drawn(at), first)
+    score(backend, fourth, "d", [1.0] * 16)
+    assert "16 of 16 rewards changed: the mean went from 0 to 1" in texts(drawn(at))
 
-@pytest.mark.slow
+
 def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
     open_page: Open, backend: Backend
 ) -> None:
@@ -299,7 +289,6 @@ def arguments(config: dict[str, Json]) -> Json:
     return config["rewards"]["functions"][0]["arguments"]  # type: ignore[call-overload,index]
 
 
-@pytest.mark.slow
 def test_a_save_that_changes_the_parameters_scores_with_the_new_ones(
     backend: Backend, sampled: tuple[AppTest, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,28 +302,20 @@ def test_a_save_that_changes_the_parameters_scores_with_the_new_ones(
     assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"most": 9, "new": 2}
 
 
-@pytest.mark.slow
-def test_a_new_sample_after_a_save_that_changes_the_parameters_has_the_new_ones(
-    backend: Backend, sampled: tuple[AppTest, int]
-) -> None:
-    at, _ = sampled
-    draft = draft_of(at)
-    tell(backend, with_file("b", new=2))
-    st.cache_data.clear()
-    ask(draft)
-    assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"new": 2}
-
-
-@pytest.mark.slow
-def test_a_run_that_is_started_beside_the_sample_has_the_parameters_of_the_last_save(
+def test_a_save_that_changes_the_parameters_samples_and_starts_with_the_new_ones(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
     at, _ = sampled
     tell(backend, with_file("a", new=2))
     assert arguments(draft_of(drawn(at)).config) == {"new": 2}
 
+    draft = draft_of(at)
+    tell(backend, with_file("b", newer=3))
+    st.cache_data.clear()
+    ask(draft)
+    assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"newer": 3}
 
-@pytest.mark.slow
+
 def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled: tuple[AppTest, int]) -> None:
     at, first = sampled
     functions = draft_of(at).get("rewards.functions")
@@ -348,7 +329,6 @@ def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled
     rescoring(backend, drawn(at), first)
 
 
-@pytest.mark.slow
 def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -359,7 +339,6 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
 
 
-@pytest.mark.slow
 def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_wants_more(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -380,7 +359,6 @@ def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_w
     assert backend.client.run(cast(int, draft_of(at).sample_id)).config["rescores"] == first
 
 
-@pytest.mark.slow
 def test_what_counts_as_right_follows_the_rewards_until_a_person_says_it(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:

@@ -1,6 +1,5 @@
 """Rewards that need something of a worker, in the form: what workers have is offered, and what nobody has is said."""
 
-import pytest
 from acting import Actor
 from on_screen import Open
 from serving import Backend
@@ -28,7 +27,6 @@ def connect(backend: Backend) -> None:
     backend.client.ask(ClaimRequest(worker=info))
 
 
-@pytest.mark.slow
 def test_what_a_connected_worker_has_is_offered(open_page: Open, backend: Backend) -> None:
     connect(backend)
     at = open_page("new-run")
@@ -40,7 +38,6 @@ def test_what_a_connected_worker_has_is_offered(open_page: Open, backend: Backen
     assert offered(at, "rewards.functions.0.function") == ["a:b", "my:polite"]
 
 
-@pytest.mark.slow
 def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_page: Open, backend: Backend) -> None:
     at = with_reward(open_page("new-run"), {"kind": "judge", "name": "kind", "weight": 1.0, "endpoint": "lenient"})
     assert not at.exception
@@ -52,7 +49,6 @@ def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_pag
     assert "JUDGES" in shown
 
 
-@pytest.mark.slow
 def test_finished_reward_models_are_offered_as_sources(open_page: Open, backend: Backend) -> None:
     config = RewardModelConfig.model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
     actors = [Actor(backend.client, f"worker {place}") for place in range(2)]

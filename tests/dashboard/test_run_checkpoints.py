@@ -11,9 +11,6 @@ from serving import Backend
 from backend.contract import protocol as p
 from dashboard.downloads.routes import model_address
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def saved(backend: Backend, trained: int) -> int:

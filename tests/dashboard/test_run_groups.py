@@ -11,9 +11,6 @@ from backend.contract.base import Json
 from dashboard.components import synced
 from dashboard.downloads.report import gather
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Backend, trained: int) -> None:
     at = open_page("run", id=trained, tab="groups", step=1)
@@ -57,13 +54,25 @@ def test_a_filter_that_is_chosen_as_the_run_moves_on_does_not_end_the_following(
     assert "step" not in at.query_params
 
 
-def test_the_arrows_go_step_by_step(open_page: Open, trained: int) -> None:
+def test_a_row_of_a_table_filtered_or_not_opens_its_group_and_the_arrows_go_step_by_step(
+    open_page: Open, trained: int, backend: Backend
+) -> None:
     at = open_page("run", id=trained, tab="groups", step=1)
     at.button(key="step-forth").click().run()
     assert at.select_slider[0].value == 2
     assert at.button(key="step-forth").disabled
     at.button(key="step-back").click().run()
     assert at.select_slider[0].value == 1
+
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(backend.client.groups(trained, step=1).items[2].id)}
+
+    at = open_page("run", id=trained, tab="groups", step=1, show="live")
+    [first, *_] = backend.client.groups(trained, step=1, state="live").items
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(first.id)}
 
 
 def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open, backend: Backend) -> None:
@@ -88,7 +97,18 @@ def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_cal
     assert "every advantage is 0" not in page
 
 
-def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(open_page: Open, backend: Backend) -> None:
+def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_reward_has_no_bound(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 1.0])]
+    rate = {"rewards/correctness/mean": 1.0}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "Every answer of this step is right; harder prompts would teach more." in page
+    assert "p^G" not in page
+
     steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
     run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
     worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
@@ -103,17 +123,6 @@ def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(ope
     assert "answer of this step is right" not in page
     opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
     assert "all 2 scored completions got 1.00, so no completion is better than the mean" in opened
-
-
-def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
-    claimed = recorded.claim(backend.client, run_id)
-    groups = [recorded.group_of(0, [1.0, 1.0])]
-    rate = {"rewards/correctness/mean": 1.0}
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
-    page = shown(open_page("run", id=run_id, tab="groups"))
-    assert "Every answer of this step is right; harder prompts would teach more." in page
-    assert "p^G" not in page
 
 
 def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompts(
@@ -132,7 +141,7 @@ def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompt
     assert "Every answer of this step is wrong; easier prompts" in hard
 
 
-def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None:
+def test_groups_are_filtered_by_state_and_probes_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(0, [1.0, 0.1]), recorded.group_of(1, [1.0, 1.0]), recorded.group_of(2, [None, 1.0])]
@@ -142,8 +151,6 @@ def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None
     at.segmented_control[0].set_value("unscored").run()
     assert at.dataframe[0].value["group"].tolist() == [3]
 
-
-def test_probes_are_groups_that_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, run_id)
     probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
@@ -216,18 +223,3 @@ def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_ta
     at.run()
     assert not at.select_slider
     assert "Step 0" in [element.value for element in at.text]
-
-
-def test_a_row_that_is_clicked_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
-    at = open_page("run", id=trained, tab="groups", step=1)
-    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
-    follow(at.run())
-    assert at.query_params == {"id": str(backend.client.groups(trained, step=1).items[2].id)}
-
-
-def test_a_row_of_a_filtered_table_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
-    at = open_page("run", id=trained, tab="groups", step=1, show="live")
-    [first, *_] = backend.client.groups(trained, step=1, state="live").items
-    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
-    follow(at.run())
-    assert at.query_params == {"id": str(first.id)}

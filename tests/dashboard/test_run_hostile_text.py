@@ -1,10 +1,11 @@
 """Text that other people or models wrote is shown as it is: it lands in code, text and table cells, never in markup."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import recorded
+from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Block, Element
@@ -12,9 +13,6 @@ from streamlit.testing.v1.element_tree import Block, Element
 from backend.contract import protocol as p
 from backend.contract.records import RunError
 from dashboard.text import marked, one_line, unturned
-
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
 
 SCRIPT, IMAGE, MATHS, COLOUR = "<script>alert(1)</script>", "![x](http://evil.example/x.png)", "$x^2$", ":red[alarm]"
 HOSTILE = f"{SCRIPT} {IMAGE} {MATHS} {COLOUR} \x1b[31mred\x1b[0m \u202etxet desrever\u202c\n# heading"
@@ -57,16 +55,14 @@ def run_id(backend: Backend) -> int:
 
 
 @pytest.mark.parametrize("tab", ["overview", "groups", "configuration", "log", "checkpoints"])
-def test_no_tab_of_a_run_renders_what_others_wrote(open_page: Callable[..., AppTest], run_id: int, tab: str) -> None:
+def test_no_tab_of_a_run_renders_what_others_wrote(open_page: Open, run_id: int, tab: str) -> None:
     places = hostile_places(open_page("run", id=run_id, tab=tab))
     assert "text" in places  # the name is there, as it is
     assert "code" in places  # and so is the error
     assert places <= PLAIN
 
 
-def test_no_message_of_a_log_passes_for_a_line_of_its_own(
-    open_page: Callable[..., AppTest], backend: Backend, run_id: int
-) -> None:
+def test_no_message_of_a_log_passes_for_a_line_of_its_own(open_page: Open, backend: Backend, run_id: int) -> None:
     head = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d  ")
     codes = [code.value for code in open_page("run", id=run_id, tab="log").code]
     [shown] = [code.splitlines() for code in codes if head.match(code)]
@@ -76,9 +72,7 @@ def test_no_message_of_a_log_passes_for_a_line_of_its_own(
     assert all(line.startswith(" " * 20) for line in others)
 
 
-def test_a_group_page_renders_nothing_that_others_wrote(
-    open_page: Callable[..., AppTest], backend: Backend, run_id: int
-) -> None:
+def test_a_group_page_renders_nothing_that_others_wrote(open_page: Open, backend: Backend, run_id: int) -> None:
     at = open_page("group", id=backend.client.groups(run_id).items[0].id)
     places = hostile_places(at)
     assert places == {"code", "text", "html"}  # the prompt; the run's name; the cards, which escape
@@ -87,7 +81,7 @@ def test_a_group_page_renders_nothing_that_others_wrote(
     assert not any(SCRIPT in element.value or "\n#" in element.value for element in at.get("html"))
 
 
-def test_a_comparison_renders_no_name(open_page: Callable[..., AppTest], run_id: int) -> None:
+def test_a_comparison_renders_no_name(open_page: Open, run_id: int) -> None:
     # a chart's legend and tooltip write labels as text; the specification alone carries them
     assert hostile_places(open_page("compare", runs=run_id)) <= PLAIN | {"vega_lite_chart"}
 

@@ -15,9 +15,6 @@ from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, RewardFile, RunError
 from dashboard.format import MISSING, number
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 def figures(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
@@ -38,7 +35,9 @@ def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_is_not_said_to_be
     assert backend.client.run(run_id).progress.eta_seconds == 0.0
 
 
-def test_the_header_says_how_the_run_stands(open_page: Open, backend: Backend, trained: int) -> None:
+def test_the_header_says_how_the_run_stands_and_progress_inside_a_step_moves(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
     at = open_page("run", id=trained)
     assert at.text[0].value == "quick **one**"
     assert "running" in shown(at)
@@ -47,6 +46,11 @@ def test_the_header_says_how_the_run_stands(open_page: Open, backend: Backend, t
     assert figures(at)["Now"] == "sampling 96 / 16"
     assert figures(at)["Held-out pass@1"] == "52 %"
     assert figures(at)["Reward, last 10"] == number(backend.client.run(trained).recent_reward)
+
+    progress = Progress(step=3, total_steps=100, phase="update", done=1, total=2)
+    backend.client.heartbeat(trained, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
+    at.run()
+    assert figures(at)["Now"] == "updating 1 / 2"  # more does not fit into the figure on a laptop
 
 
 def charts(at: AppTest) -> int:
@@ -111,10 +115,10 @@ def test_a_range_of_steps_in_the_address_is_all_that_the_charts_show(open_page: 
     assert spec["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 100]
 
 
-@pytest.mark.parametrize("range", ["", "7", "5-2", "a-b", "1-1", "-3", "99999999999999999999-3"])
+@pytest.mark.parametrize("range", ["", "5-2", "a-b", "1-1", "99999999999999999999-3"])
 def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int, range: str) -> None:
-    at = scroll_down(open_page("run", id=trained, range=range), trained)
-    assert charts(at) == 15
+    at = open_page("run", id=trained, range=range)
+    assert '"domain": [0, 100]' in at.get("vega_lite_chart")[0].proto.spec
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
@@ -176,7 +180,7 @@ def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_pla
     assert charts(at) == 3
 
 
-def test_a_run_that_ended_before_its_first_step_says_so_in_the_place_of_charts(
+def test_a_run_that_ended_before_its_first_step_and_one_that_is_not_there_say_so_in_words(
     open_page: Open, backend: Backend
 ) -> None:
     run_id = recorded.queue(backend.client)
@@ -185,16 +189,12 @@ def test_a_run_that_ended_before_its_first_step_says_so_in_the_place_of_charts(
     assert "No step was done, so there is nothing to draw" in shown(at)
     assert charts(at) == 0
 
-
-def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
-    assert "does not name a run" in shown(open_page("run"))
-    assert "does not name a run" in shown(open_page("run", id="x"))
-
-
-def test_a_run_that_is_not_there_is_said_in_words_with_the_way_to_those_that_are(open_page: Open) -> None:
     at = open_page("run", id=999)
     assert [said.value for said in at.info] == ["Run 999 does not exist; it may have been deleted."]
     assert [link.label for link in at.get("page_link")][-1] == "All runs"
+
+    assert "does not name a run" in shown(open_page("run"))
+    assert "does not name a run" in shown(open_page("run", id="x"))
 
 
 @pytest.mark.parametrize(("verb", "status", "label"), [("pause", "pausing", "Pauses"), ("stop", "stopping", "Stops")])
@@ -229,15 +229,14 @@ def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend)
     assert backend.client.run(run_id).status == "queued"
 
 
-def test_an_empty_run_says_what_will_appear(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
+def test_a_run_that_was_just_queued_says_what_will_appear_and_shows_the_stored_configuration(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, optimizer={"learning_rate": 0.00123})
     assert "No groups yet" in shown(open_page("run", id=run_id, tab="groups"))
     assert "No lines yet" in shown(open_page("run", id=run_id, tab="log"))
     assert "No checkpoint yet" in shown(open_page("run", id=run_id, tab="checkpoints"))
 
-
-def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client, optimizer={"learning_rate": 0.00123})
     at = open_page("run", id=run_id, tab="configuration")
     assert any("learning_rate: 0.00123" in code.value for code in at.code)
     # null, true and false are painted like errors by a highlighter
@@ -265,14 +264,6 @@ def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(
     at.pills(key="levels").set_value(["error"]).run()
     assert "No line of these levels among the newest: choose others above." in shown(at)
     assert "No lines yet" not in shown(at)
-
-
-def test_progress_inside_a_step_moves(open_page: Open, backend: Backend, trained: int) -> None:
-    at = open_page("run", id=trained)
-    progress = Progress(step=3, total_steps=100, phase="update", done=1, total=2)
-    backend.client.heartbeat(trained, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
-    at.run()
-    assert figures(at)["Now"] == "updating 1 / 2"  # more does not fit into the figure on a laptop
 
 
 def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend: Backend) -> None:

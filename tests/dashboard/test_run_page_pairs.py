@@ -1,5 +1,8 @@
 """The page and the row of a run on preference pairs, against a real backend."""
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 from on_screen import Open, shown
 from serving import Backend
@@ -9,9 +12,6 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.pairs import PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
-
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 PAIR = PairReport(
@@ -53,6 +53,18 @@ def recorded(backend: Backend, kind: str) -> int:
     return run_id
 
 
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: no test changes what another reads."""
+    return shared_backend
+
+
+@pytest.fixture(scope="module")
+def of_kind(shared_backend: Backend) -> Callable[[str], int]:
+    """The run of that kind, which tests only read."""
+    return cache(lambda kind: recorded(shared_backend, kind))
+
+
 def figures(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
 
@@ -66,9 +78,9 @@ def tabs(at: AppTest) -> list[str]:
 
 
 def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_rewards(
-    open_page: Open, backend: Backend
+    open_page: Open, backend: Backend, of_kind: Callable[[str], int]
 ) -> None:
-    run_id = recorded(backend, "reward_model")
+    run_id = of_kind("reward_model")
     at = open_page("run", id=run_id)
     assert tabs(at) == ["Overview", "Pairs", "Health", "Configuration", "Log", "Checkpoints"]
     assert figures(at) | {"Steps done": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
@@ -89,9 +101,9 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
 
 @pytest.mark.parametrize("kind", LOGGED)
 def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from(
-    open_page: Open, backend: Backend, kind: str
+    open_page: Open, backend: Backend, of_kind: Callable[[str], int], kind: str
 ) -> None:
-    at = open_page("run", id=recorded(backend, kind), tab="pairs")
+    at = open_page("run", id=of_kind(kind), tab="pairs")
     said = shown(at).replace("\\", "")
     assert "of each group of 8 completions the best against the worst, by correctness, format" in said
     table = at.dataframe[0].value
@@ -103,13 +115,17 @@ def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_fr
 def test_before_the_first_step_there_are_no_pairs_and_a_data_set_is_named(open_page: Open, backend: Backend) -> None:
     source: Json = {"kind": "dataset", "source": "hub:someone/pairs", "rejected_column": "worse"}
     config = DpoConfig.model_validate({"pairs": source}).model_dump(mode="json")
-    at = open_page("run", id=backend.client.create_run(config).id, tab="pairs")
+    run = backend.client.create_run(config)
+    at = open_page("run", id=run.id, tab="pairs")
+    backend.client.command(run.id, "stop")  # nobody claims it for one of the others
     assert "**From hub:someone/pairs**: the columns prompt, chosen, worse." in shown(at).replace("\\", "")
     assert "No pairs yet. They appear after the first step." in shown(at)
 
 
-def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(open_page: Open, backend: Backend) -> None:
-    run_id = recorded(backend, "dpo")
+def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(
+    open_page: Open, backend: Backend, of_kind: Callable[[str], int]
+) -> None:
+    run_id = of_kind("dpo")
     at = open_page("run", id=run_id)
     assert figures(at) | {"Held-out pairs": "50 % → 96 %", "Held-out pass@1": "50 % → 75 %"} == figures(at)
     assert "Use it as a reward" not in links(at)
@@ -124,17 +140,13 @@ def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(open_page: Open, ba
     assert [one["name"] for one in functions] == ["correctness", "format"]  # type: ignore[union-attr,index,call-overload]
 
 
-@pytest.mark.parametrize(
-    ("kind", "result"), [("reward_model", "held-out pairs] 50 % → **96 %**"), ("dpo", "pass@1] 50 % → **75 %**")]
-)
-def test_a_row_tells_what_was_learned(open_page: Open, backend: Backend, kind: str, result: str) -> None:
-    recorded(backend, kind)
-    at = open_page("runs")
-    assert any(result in element.value for element in at.markdown)
-
-
-def test_runs_of_several_kinds_are_compared(open_page: Open, backend: Backend) -> None:
-    ids = [recorded(backend, kind) for kind in LOGGED]
+def test_rows_tell_what_was_learned_and_runs_of_several_kinds_are_compared(
+    open_page: Open, of_kind: Callable[[str], int]
+) -> None:
+    ids = [of_kind(kind) for kind in LOGGED]
     at = open_page("compare", runs=",".join(map(str, ids)))
     assert at.multiselect(key="metrics").value == ["eval/accuracy", "eval/margin", "loss", "eval/loss"]
     assert "Held-out pairs in the right order" in "".join(element.value for element in at.markdown)
+    rows = "".join(element.value for element in open_page("runs").markdown)
+    for result in ("held-out pairs] 50 % → **96 %**", "pass@1] 50 % → **75 %**"):
+        assert result in rows

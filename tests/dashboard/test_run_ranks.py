@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
+import streamlit as st
 from on_screen import Open, shown, texts
 from processes import TOKEN as SITES
 from processes import Site, ranks_of, tiny_run, wait_until
@@ -18,8 +19,6 @@ from backend.contract import protocol as p
 from backend.contract.records import Progress, Rank, Ranks
 
 site = pytest.fixture(start_site)
-
-pytestmark = pytest.mark.slow
 
 TWO_CARDS = recorded.WORKER.model_copy(update={"name": "two_cards", "processes": 4})
 AT_WORK = Rank(
@@ -64,11 +63,9 @@ def table(at: AppTest) -> list[dict[str, object]]:
     return found
 
 
-def test_a_run_in_one_process_has_no_such_tab(open_page: Open, trained: int) -> None:
-    assert "Processes" not in [tab.label for tab in open_page("run", id=trained).tabs]
-
-
-def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds(open_page: Open, backend: Backend) -> None:
+def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds_and_one_alone_has_no_such_tab(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
     run_id, _ = begun(backend)
     at = open_page("run", id=run_id, tab="processes")
     assert "The processes are starting" in texts(at)
@@ -89,6 +86,8 @@ def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds(ope
         "updating": "0.50 s",
     }
     assert (waiting["now"], waiting["for"]) == ("waits for the others", "9.0 s")
+
+    assert "Processes" not in [tab.label for tab in open_page("run", id=trained).tabs]
 
 
 def test_the_process_that_the_others_wait_for_is_named_here_and_on_the_overview(
@@ -112,16 +111,6 @@ def test_the_process_that_the_others_wait_for_is_named_here_and_on_the_overview(
     assert at.query_params["tab"] == "processes"
 
 
-def test_what_is_old_says_so(open_page: Open, backend: Backend) -> None:
-    run_id, _ = begun(backend)
-    beat(backend, run_id, AT_WORK)
-    backend.clock.now += 40
-    at = open_page("run", id=run_id, tab="processes")
-    assert "This is how the worker described them 40 s ago." in texts(at)
-    assert "No process holds" not in texts(at)
-    assert "1 of 2 processes have spoken." in texts(at)
-
-
 def test_what_each_did_in_the_steps_is_drawn_also_when_the_run_has_ended_and_stands_in_no_list_of_metrics(
     open_page: Open, backend: Backend
 ) -> None:
@@ -135,15 +124,29 @@ def test_what_each_did_in_the_steps_is_drawn_also_when_the_run_has_ended_and_sta
     assert not [name for name in at.multiselect(key="more").options if "rank" in name.lower()]
 
 
-def test_a_busy_worker_is_shown_with_the_processes_in_use_and_their_memory(open_page: Open, backend: Backend) -> None:
+def test_a_busy_worker_is_shown_with_the_processes_in_use_and_their_memory_and_what_is_old_says_so(
+    open_page: Open, backend: Backend
+) -> None:
     run_id, _ = begun(backend)
     assert "2 of 4 processes" in texts(open_page("workers"))
     beat(backend, run_id, AT_WORK)
     assert "2 of 4 processes, which hold 2.0 GiB" in texts(open_page("workers"))
 
+    backend.clock.now += 40
+    at = open_page("run", id=run_id, tab="processes")
+    assert "This is how the worker described them 40 s ago." in texts(at)
+    assert "No process holds" not in texts(at)
+    assert "1 of 2 processes have spoken." in texts(at)
 
-def test_the_form_says_with_how_many_processes_a_run_can_be_trained(open_page: Open, backend: Backend) -> None:
+
+def test_the_form_says_how_a_worker_offers_processes_and_with_how_many_a_run_can_be_trained(
+    open_page: Open, backend: Backend
+) -> None:
+    said = "Now no worker is connected. One that is started with `groupscope worker --processes 4` trains"
+    assert said in texts(open_page("new-run", recipe="grpo"))
+
     backend.client.ask(p.ClaimRequest(worker=TWO_CARDS))
+    st.cache_data.clear()  # instead of waiting for the list to grow old
     at = open_page("new-run", recipe="grpo")
     assert "Of the connected workers two_cards offers the most: 4 processes for one run." in texts(at)
     [field] = [one for one in at.number_input if "compute.processes" in str(one.key)]
@@ -151,11 +154,8 @@ def test_the_form_says_with_how_many_processes_a_run_can_be_trained(open_page: O
     assert re.search(r"Memory\] about \*\*.* in each of 2 processes", texts(at))
 
 
-def test_without_workers_the_form_says_how_one_offers_processes(open_page: Open) -> None:
-    said = "Now no worker is connected. One that is started with `groupscope worker --processes 4` trains"
-    assert said in texts(open_page("new-run", recipe="grpo"))
-
-
+@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_real_run_of_two_shows_both_and_the_one_that_is_stopped(
     site: Site, dashboard_of: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, open_page_of_any: Open

@@ -19,9 +19,6 @@ from backend.contract.records import Progress, Run, RunError, RunUpdate
 from dashboard.charts.sparkline import sparkline
 from dashboard.runs.filters import ROWS
 
-# Whole pages, or processes that have to die: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 DEFAULT = GrpoConfig().model_dump(mode="json")
 WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")
 
@@ -84,16 +81,25 @@ def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_has_no_bar_and_no
     assert not any(" left" in one for one in said)
 
 
-def test_an_empty_list_says_what_will_appear_and_offers_the_first_run(open_page: Open) -> None:
+def test_an_empty_list_offers_the_first_run_and_a_backend_that_is_away_is_said_in_words(
+    open_page: Open, dashboard_of: Callable[[str], None]
+) -> None:
     at = open_page("runs")
     assert "No runs yet." in texts(at)
     assert "Start the first run" in links(at)
 
+    dashboard_of("http://127.0.0.1:9")
+    at.run()
+    assert not at.exception
+    assert "does not answer" in at.error[0].value
 
-def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: Open, backend: Backend) -> None:
+
+def test_running_and_waiting_runs_stand_first_in_the_order_they_run_and_the_last_moves_to_the_front(
+    open_page: Open, backend: Backend
+) -> None:
     ended(backend, "done")
     claimed(backend, "busy")
-    queue(backend, "later")
+    later = queue(backend, "later")
     queue(backend, "sooner", priority=5)
     paused = queue(backend, "paused")
     backend.client.command(paused.id, "pause")
@@ -101,6 +107,8 @@ def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: O
     assert names(at) == ["busy", "sooner", "later", "paused", "done"]
     assert "starts next" in texts(at)
     assert "1 before it" in texts(at)
+    at.button(key=f"first-{later.id}").click().run()
+    assert names(at) == ["busy", "later", "sooner", "paused", "done"]
 
 
 def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(open_page: Open, backend: Backend) -> None:
@@ -111,28 +119,30 @@ def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(open_
     assert "starts next" not in texts(at)
 
 
-def test_a_row_tells_what_came_out(open_page: Open, backend: Backend) -> None:
-    ended(backend, "done")
-    shown = texts(open_page("runs"))
+def test_a_row_tells_what_came_out_and_leads_to_the_form_filled_in(open_page: Open, backend: Backend) -> None:
+    run = ended(backend, "done")
+    at = open_page("runs")
+    shown = texts(at)
     assert "pass@1] 50 % → **81 %**" in shown
     assert ":gray[#1 · " in shown
     assert "\n1 step · " in shown
     assert " · just now" in shown
 
-
-def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: Open, backend: Backend) -> None:
-    run = claimed(backend, "busy")
-    assert "reward, last 10] **0.600**" in texts(open_page("runs"))
-    backend.client.command(run.id, "pause")
-    assert "pausing" in texts(open_page("runs"))
+    assert f"clone={run.id}" in [link.proto.query_string for link in at.get("page_link")]
 
 
-def test_a_row_says_the_phase_inside_a_step_in_words(open_page: Open, backend: Backend) -> None:
+def test_a_row_tells_reward_and_phase_of_a_running_run_in_words_and_that_it_is_pausing(
+    open_page: Open, backend: Backend
+) -> None:
     run = claimed(backend, "busy")
     progress = Progress(step=1, total_steps=100, phase="rollout", done=3, total=8)
     backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker=WORKER.name, progress=progress))
     at = open_page("runs")
     assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
+
+    assert "reward, last 10] **0.600**" in texts(at)
+    backend.client.command(run.id, "pause")
+    assert "pausing" in texts(at.run())
 
 
 def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(open_page: Open, backend: Backend) -> None:
@@ -209,43 +219,20 @@ def test_a_name_is_never_markup(open_page: Open, backend: Backend) -> None:
     assert ":gray-badge[\\*\\*t\\*\\*]" in "".join(element.value for element in at.markdown)
 
 
-def test_pause_and_resume_are_one_click(open_page: Open, backend: Backend) -> None:
+def test_pause_resume_and_stop_are_clicks_and_stopping_asks_first(open_page: Open, backend: Backend) -> None:
     run = claimed(backend, "busy")
     at = open_page("runs")
     at.button(key=f"pause-{run.id}").click().run()
     assert backend.client.run(run.id).requested == "pause"
     at.button(key=f"resume-{run.id}").click().run()
     assert backend.client.run(run.id).requested == "nothing"
-
-
-@pytest.mark.parametrize("answer", ["yes", "no"])
-def test_stopping_asks_first(open_page: Open, backend: Backend, answer: str) -> None:
-    run = claimed(backend, "busy")
-    at = open_page("runs")
-    at.button(key=f"stop-{run.id}").click().run()
-    assert backend.client.run(run.id).requested == "nothing"
-    assert "Stop it?" in texts(at)
-    at.button(key=f"stop-{run.id}-{answer}").click().run()
-    assert backend.client.run(run.id).requested == ("stop" if answer == "yes" else "nothing")
-    assert "Stop it?" not in texts(at)
-
-
-def test_deleting_asks_first_and_takes_the_row_away(open_page: Open, backend: Backend) -> None:
-    run = ended(backend, "done")
-    at = open_page("runs")
-    at.button(key=f"delete-{run.id}").click().run()
-    assert names(at) == ["done"]
-    at.button(key=f"delete-{run.id}-yes").click().run()
-    assert names(at) == []
-    assert backend.client.runs().items == []
-
-
-def test_a_waiting_run_moves_to_the_front(open_page: Open, backend: Backend) -> None:
-    for name in ("a", "b", "c"):
-        last = queue(backend, name)
-    at = open_page("runs")
-    at.button(key=f"first-{last.id}").click().run()
-    assert names(at) == ["c", "a", "b"]
+    for answer, requested in (("no", "nothing"), ("yes", "stop")):
+        at.button(key=f"stop-{run.id}").click().run()
+        assert backend.client.run(run.id).requested == "nothing"
+        assert "Stop it?" in texts(at)
+        at.button(key=f"stop-{run.id}-{answer}").click().run()
+        assert backend.client.run(run.id).requested == requested
+        assert "Stop it?" not in texts(at)
 
 
 def test_a_refused_action_is_said_in_the_backends_words(open_page: Open, backend: Backend) -> None:
@@ -267,22 +254,22 @@ def test_chosen_runs_are_compared_by_an_address(open_page: Open, backend: Backen
     assert "Compare 2 selected" in links(at)
 
 
-def test_a_deleted_run_is_not_compared(open_page: Open, backend: Backend) -> None:
+def test_deleting_asks_first_takes_the_row_away_and_out_of_the_comparison(open_page: Open, backend: Backend) -> None:
     runs = [ended(backend, name) for name in ("one", "two", "three")]
     at = open_page("runs")
     for run in runs:
         at.checkbox(key=f"pick-{run.id}").check().run()
     at.button(key=f"delete-{runs[0].id}").click().run()
+    assert "one" in names(at)
     at.button(key=f"delete-{runs[0].id}-yes").click().run()
     assert links(at)["Compare 2 selected"] == f"runs={runs[1].id}%2C{runs[2].id}"
+    assert names(at) == ["three", "two"]
+    assert {run.name for run in backend.client.runs().items} == {"two", "three"}
 
 
-def test_a_row_leads_to_the_form_filled_in(open_page: Open, backend: Backend) -> None:
-    run = ended(backend, "done")
-    assert f"clone={run.id}" in [link.proto.query_string for link in open_page("runs").get("page_link")]
-
-
-def test_filters_stand_in_the_address(open_page: Open, backend: Backend) -> None:
+def test_filters_stand_in_the_address_and_those_that_let_nothing_through_are_cleared_by_one_click(
+    open_page: Open, backend: Backend
+) -> None:
     ended(backend, "first quick one")
     queue(backend, "second quick one", tags=["slow"])
     queue(backend, "third")
@@ -293,21 +280,15 @@ def test_filters_stand_in_the_address(open_page: Open, backend: Backend) -> None
     assert names(open_page("runs", named="quick", state="finished")) == ["first quick one"]
     assert names(open_page("runs", tag="slow")) == ["second quick one"]
 
-
-def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: Open, backend: Backend) -> None:
-    queue(backend, "mine")
     at = open_page("runs", state="failed", named="nothing")
     assert "No run matches these filters." in texts(at)
     next(button for button in at.button if button.label == "Show all runs").click().run()
-    assert names(at) == ["mine"]
+    assert len(names(at)) == 3
 
-
-def test_runs_are_filtered_by_recipe_and_model(open_page: Open, backend: Backend) -> None:
-    queue(backend, "tiny")
     notebook = next(recipe for recipe in RECIPES if recipe.id == "grpo-notebook")
     backend.client.create_run(notebook.config, name="notebook")
     assert names(open_page("runs", recipe="grpo-notebook")) == ["notebook"]
-    assert names(open_page("runs", model="builtin:tiny-arithmetic")) == ["tiny"]
+    assert names(open_page("runs", model="builtin:tiny-arithmetic")) == ["second quick one", "third", "first quick one"]
 
 
 def test_a_long_list_has_pages(open_page: Open, backend: Backend) -> None:
@@ -321,14 +302,6 @@ def test_a_long_list_has_pages(open_page: Open, backend: Backend) -> None:
     assert "before" in at.query_params
     next(button for button in at.button if button.label == "First").click().run()
     assert len(names(at)) == ROWS
-
-
-def test_a_backend_that_is_away_is_said_in_words(open_page: Open, dashboard_of: Callable[[str], None]) -> None:
-    at = open_page("runs")
-    dashboard_of("http://127.0.0.1:9")
-    at.run()
-    assert not at.exception
-    assert "does not answer" in at.error[0].value
 
 
 def test_the_header_counts_workers_and_waiting_runs(open_page: Open, backend: Backend) -> None:

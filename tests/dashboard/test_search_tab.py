@@ -10,12 +10,14 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from dashboard.components.listing import ROWS
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
-def run_id(backend: Backend) -> int:
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: only one test adds to the run, and it has its own."""
+    return shared_backend
+
+
+def record(backend: Backend) -> int:
     """Two steps: a live group with four texts, and a dead one with sixty."""
     made = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, made)
@@ -28,30 +30,41 @@ def run_id(backend: Backend) -> int:
     return made
 
 
+@pytest.fixture(scope="module")
+def run_id(shared_backend: Backend) -> int:
+    return record(shared_backend)
+
+
 def found(at: AppTest) -> list[str]:
     return [str(text) for text in at.dataframe[0].value["completion"]]
 
 
-def test_words_find_the_completions_that_hold_them_as_text(open_page: Open, run_id: int) -> None:
+def test_words_find_the_completions_that_hold_them_as_text_and_a_line_opens_its_group(
+    open_page: Open, run_id: int, backend: Backend
+) -> None:
     at = open_page("run", id=run_id, tab="search", find="whale")
     assert found(at) == ["a violet whale", "a green whale", "<b>whale</b>"]
     at.text_input(key="find").set_value("violet").run()
     assert found(at) == ["a violet whale", "a violet cat"]
 
+    at.text_input(key="find").set_value("cat").run()
+    at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
+    follow(at.run())
+    group = backend.client.groups(run_id, step=0).items[0]
+    assert at.query_params == {"id": str(group.id), "tokens": "2"}
 
-@pytest.mark.parametrize(
-    ("field", "value", "texts"),
-    [
+
+def test_ranges_narrow_what_is_found(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", steps_to=0)
+    for field, value, texts in (
         ("reward_from", 0.05, ["a violet whale", "a violet cat"]),
         ("reward_to", 0.05, ["a green whale"]),
         ("advantage_from", 0.1, ["a violet whale"]),
         ("tokens_to", 12, ["a violet cat", "<b>whale</b>"]),
-    ],
-)
-def test_ranges_narrow_what_is_found(open_page: Open, run_id: int, field: str, value: float, texts: list[str]) -> None:
-    at = open_page("run", id=run_id, tab="search", steps_to=0)
-    at.number_input(key=field).set_value(value).run()
-    assert found(at) == texts
+    ):
+        at.number_input(key=field).set_value(value).run()
+        assert found(at) == texts, field
+        at.number_input(key=field).set_value(None).run()
 
 
 def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: int) -> None:
@@ -61,7 +74,9 @@ def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: i
     assert found(at) == ["a green whale", "<b>whale</b>"]
 
 
-def test_an_address_brings_back_every_field_and_the_page(open_page: Open, run_id: int) -> None:
+def test_an_address_brings_back_every_field_and_the_page_and_another_search_begins_at_the_first(
+    open_page: Open, run_id: int
+) -> None:
     at = open_page("run", id=run_id, tab="search", find="number", steps_from=1, reward_from=0.5)
     assert len(found(at)) == ROWS
     at.button(key="found-next").click().run()
@@ -74,25 +89,14 @@ def test_an_address_brings_back_every_field_and_the_page(open_page: Open, run_id
     assert len(found(again)) == ROWS
     assert "found" not in again.query_params
 
-
-def test_another_search_begins_at_its_first_page(open_page: Open, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="search", find="number")
-    at.button(key="found-next").click().run()
-    at.text_input(key="find").set_value("whale").run()
-    assert len(found(at)) == 3
-
-
-def test_a_line_opens_the_group_with_that_completion(open_page: Open, backend: Backend, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="search", find="cat")
-    at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
-    follow(at.run())
-    group = backend.client.groups(run_id, step=0).items[0]
-    assert at.query_params == {"id": str(group.id), "tokens": "2"}
+    at.text_input(key="find").set_value("number 1").run()
+    assert len(found(at)) == 11
 
 
 def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
-    open_page: Open, backend: Backend, run_id: int
+    open_page: Open, backend: Backend
 ) -> None:
+    run_id = record(backend)
     at = open_page("run", id=run_id, tab="search", hit_order="latest first")
     seen = backend.client.completions(run_id, sort="-step", limit=1).items[0]
     backend.client.report(
@@ -112,5 +116,5 @@ def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id
 
 
 def test_before_the_first_step_the_search_says_so(open_page: Open, backend: Backend) -> None:
-    at = open_page("run", id=recorded.queue(backend.client), tab="search")
+    at = open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="search")
     assert "No completions yet" in shown(at)

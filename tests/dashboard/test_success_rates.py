@@ -122,9 +122,10 @@ def numbers(at: AppTest) -> list[int]:
 RATES = [0] * 10 + [4, 8, 12] * 2 + [G] * 8
 
 
-@pytest.mark.slow
-def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open, backend: Backend) -> None:
-    at, _ = measured(open_page, backend, RATES)
+def test_a_measurement_shows_what_can_teach_a_bar_its_groups_and_why_a_band_is_refused(
+    open_page: Open, backend: Backend
+) -> None:
+    at, task = measured(open_page, backend, RATES)
     said = texts(at)
     assert "of 24 prompts, a click shows the groups" in said
     assert "24 groups: 6 live, 18 dead" in said
@@ -140,10 +141,16 @@ def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open
     press(at, "Show all")
     assert "Group 1 of 24" in texts(at)
 
+    backend.client.delete_upload(int(task.source.partition(":")[2]))
+    press(at, "Keep 6 of 24")
+    assert "There is no upload" in texts(at)
+    assert draft_of(at).get("task.source") == task.source
 
-@pytest.mark.slow
-def test_a_band_becomes_the_forms_data_with_one_click(open_page: Open, backend: Backend) -> None:
-    at, _ = measured(open_page, backend, RATES)
+
+def test_a_band_becomes_the_forms_data_with_one_click_and_brings_its_task_back_if_the_form_asks_another(
+    open_page: Open, backend: Backend
+) -> None:
+    at, task = measured(open_page, backend, RATES)
     assert any(button.label == "Keep 6 of 24 prompts as the data" for button in at.button)
     at.slider[0].set_range(0, 50).run()
     press(at, "Keep 14 of 24 prompts as the data")
@@ -170,8 +177,13 @@ def test_a_band_becomes_the_forms_data_with_one_click(open_page: Open, backend: 
     assert "The form's task changed after this sample was taken. Sample again." in texts(at)
     assert not at.success
 
+    draft_of(at).change({"task": {"kind": "single_prompt", "prompt": "1 + 1", "answer": "2"}})
+    at.run()
+    press(at, "Keep 8 of 24")
+    source = f"upload:{backend.client.uploads()[0].id}"
+    assert draft_of(at).get("task") == {**task.model_dump(mode="json"), "source": source}
 
-@pytest.mark.slow
+
 def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backend: Backend) -> None:
     at, task = measured(open_page, backend, RATES)
     shares = {"a": 1.0, "b": 2.0, "c": 3.0}
@@ -194,33 +206,12 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backe
     }
 
 
-@pytest.mark.slow
-def test_a_band_brings_its_task_back_if_the_form_asks_another(open_page: Open, backend: Backend) -> None:
-    at, task = measured(open_page, backend, RATES)
-    draft_of(at).change({"task": {"kind": "single_prompt", "prompt": "1 + 1", "answer": "2"}})
-    at.run()
-    press(at, "Keep 6 of 24")
-    source = f"upload:{backend.client.uploads()[0].id}"
-    assert draft_of(at).get("task") == {**task.model_dump(mode="json"), "source": source}
-
-
-@pytest.mark.slow
-def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page: Open, backend: Backend) -> None:
-    at, task = measured(open_page, backend, RATES)
-    backend.client.delete_upload(int(task.source.partition(":")[2]))
-    press(at, "Keep 6 of 24")
-    assert "There is no upload" in texts(at)
-    assert draft_of(at).get("task.source") == task.source
-
-
-@pytest.mark.slow
-def test_without_a_prompt_in_the_band_there_is_nothing_to_keep(open_page: Open, backend: Backend) -> None:
+def test_without_a_prompt_in_the_band_there_is_nothing_to_keep_and_a_few_have_no_chart(
+    open_page: Open, backend: Backend
+) -> None:
     at, _ = measured(open_page, backend, [0] * 12 + [G] * 12)
     [keep] = [button for button in at.button if button.label.startswith("Keep")]
     assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)
 
-
-@pytest.mark.slow
-def test_a_few_prompts_have_no_chart(open_page: Open, backend: Backend) -> None:
     at, _ = measured(open_page, backend, [0, 4, 8])
     assert "a click shows the groups" not in texts(at)

@@ -16,9 +16,6 @@ from backend.contract.common_ground import comparable, distinct, sweep_of
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Sweep
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
 
@@ -99,33 +96,27 @@ def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Ba
     assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
 
 
-@pytest.mark.parametrize(
-    ("seeds", "label", "reason"),
-    [("3, 5 8", "Queue 3 runs", None), ("one", "Queue runs", "a whole number"), ("-1", "Queue runs", "a whole number")],
-)
-def test_seeds_are_named_or_refused(open_page: Open, seeds: str, label: str, reason: str | None) -> None:
+def test_seeds_are_named_or_refused_and_no_number_out_of_range_queues_anything(open_page: Open) -> None:
     at = open_page("sweep", recipes="grpo")
-    at.text_input(key="seed-list").set_value(seeds).run()
-    button = queue_button(at)
-    assert button.label == label  # type: ignore[attr-defined]
-    assert button.disabled is (reason is not None)  # type: ignore[attr-defined]
-    assert reason is None or reason in sentences(at)
-
-
-@pytest.mark.parametrize(("field", "number"), [("seeds", 11), ("steps:common:grpo", 0)])
-def test_a_number_out_of_range_queues_nothing(open_page: Open, field: str, number: int) -> None:
-    at = open_page("sweep", recipes="grpo")
-    [typed] = [one for one in at.number_input if str(one.key).startswith(field.partition(":")[0])]
-    typed.set_value(number).run()
-    assert any(f"not {number}" in one.value for one in at.error)
-    assert not [one for one in at.button if one.label.startswith("Queue")]
-
-
-def test_no_recipe_is_no_sweep(open_page: Open) -> None:
-    at = open_page("sweep", recipes="grpo")
+    for seeds, label, reason in (
+        ("3, 5 8", "Queue 3 runs", None),
+        ("one", "Queue runs", "a whole number"),
+        ("-1", "Queue runs", "a whole number"),
+    ):
+        at.text_input(key="seed-list").set_value(seeds).run()
+        button = queue_button(at)
+        assert (button.label, button.disabled) == (label, reason is not None), seeds  # type: ignore[attr-defined]
+        assert reason is None or reason in sentences(at), seeds
+    at.text_input(key="seed-list").set_value("").run()
     next(button for button in at.button if button.label == "None").click().run()
     assert queue_button(at).disabled  # type: ignore[attr-defined]
     assert "Tick the recipes to compare" in sentences(at)
+    at = open_page("sweep", recipes="grpo")
+    for field, number in (("seeds", 11), ("steps", 0)):
+        [typed] = [one for one in at.number_input if str(one.key).startswith(field)]
+        typed.set_value(number).run()
+        assert any(f"not {number}" in one.value for one in at.error)
+        assert not [one for one in at.button if one.label.startswith("Queue")]
 
 
 def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_page: Open) -> None:
@@ -147,7 +138,9 @@ def together(at: AppTest) -> Multiselect:
     return next(box for box in at.multiselect if box.label == "Group by")
 
 
-def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(open_page: Open, sweep: Sweep) -> None:
+def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words_and_by_any_other_field_or_nothing(
+    open_page: Open, sweep: Sweep
+) -> None:
     at = open_page("compare", sweep=sweep.id)
     assert together(at).value == ["recipe"]
     table = finals(at)
@@ -162,6 +155,20 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(o
     # by seed: −0.30, −0.31
     assert "grpo-notebook − grpo** · −0.305: two seeds cannot tell; run three or more" in sentences(at)
     assert len(at.get("vega_lite_chart")) == 7
+
+    assert together(at).options[0] == "recipe"
+    assert together(at).options.index("algorithm.ratio") < together(at).options.index("sampling.group_size")
+    together(at).set_value(["algorithm.ratio"]).run()
+    assert set(finals(at)) == {"ratio token", "ratio sequence_product"}
+    together(at).set_value([]).run()
+    assert not at.exception
+    assert any("state" in frame.value.columns for frame in at.dataframe)
+
+    at = open_page("compare")
+    assert "6 runs: 5 finished, 1 queued" in sentences(at)
+
+    at = open_page("compare", sweep=99)
+    assert "There is no sweep 99" in at.error[0].value
 
 
 def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Backend, sweep: Sweep) -> None:
@@ -184,37 +191,16 @@ def test_stopping_a_sweep_from_its_page_takes_the_rest_out_of_the_queue(
     assert backend.client.sweep(sweep.id).statuses == {"finished": 5, "stopped": 1}
 
 
-def test_runs_can_be_grouped_by_any_field_and_by_nothing(open_page: Open, sweep: Sweep) -> None:
-    at = open_page("compare", sweep=sweep.id)
-    assert together(at).options[0] == "recipe"
-    assert together(at).options.index("algorithm.ratio") < together(at).options.index("sampling.group_size")
-    together(at).set_value(["algorithm.ratio"]).run()
-    assert set(finals(at)) == {"ratio token", "ratio sequence_product"}
-    together(at).set_value([]).run()
-    assert not at.exception
-    assert any("state" in frame.value.columns for frame in at.dataframe)
-
-
-def test_a_sweep_without_results_says_what_will_appear(open_page: Open, backend: Backend) -> None:
+def test_a_sweep_without_results_says_what_will_appear_and_one_whose_runs_were_deleted_says_so(
+    open_page: Open, backend: Backend
+) -> None:
     made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
     at = open_page("compare", sweep=made.id)
     assert "A row appears for each setting as soon as one of its runs has finished" in sentences(at)
     assert "no finished runs to compare" in sentences(at)
 
-
-def test_a_sweep_whose_runs_were_deleted_says_so(open_page: Open, backend: Backend) -> None:
     made = backend.client.create_sweep("gone", sweep_of(PAIR[:1], QUICKSTART, [0]))
     backend.client.stop_sweep(made.id)
     backend.client.delete_run(made.runs[0].id)
     at = open_page("compare", sweep=made.id)
     assert "All runs of this sweep were deleted" in sentences(at)
-
-
-def test_the_empty_comparison_lists_the_sweeps(open_page: Open, sweep: Sweep) -> None:
-    at = open_page("compare")
-    assert "6 runs: 5 finished, 1 queued" in sentences(at)
-
-
-def test_a_sweep_that_is_not_there_is_said_so(open_page: Open) -> None:
-    at = open_page("compare", sweep=99)
-    assert "There is no sweep 99" in at.error[0].value

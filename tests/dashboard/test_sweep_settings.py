@@ -16,9 +16,6 @@ from backend.contract.recipes import RECIPES
 from backend.contract.records import Run
 from dashboard.stored import get
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 RATE, SIZE, ADVANTAGE = "optimizer.learning_rate", "sampling.group_size", "algorithm.advantage.kind"
 LABELS = ["Optimizer › Learning rate", "Sampling › Group size", "Algorithm › Advantage"]
 
@@ -176,25 +173,22 @@ def test_each_combination_that_cannot_run_is_named_and_can_be_left_out(open_sett
     assert {get(run.config, SIZE) for run in queued(at, backend)} == {4}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_what_cannot_be_queued_says_why(open_settings: Open) -> None:
+    at = open_settings()
+    assert "Choose a field to sweep" in sentences(at)
+    assert queue_button(at).disabled
+    picker(at).set_value([RATE]).run()
+    for text, reason in (
         ("fast", "Optimizer › Learning rate: “fast” is not a number"),
         ("", "Optimizer › Learning rate: needs at least one value"),
         ("7", "learning_rate 7: optimizer.learning_rate must be at most 1 (got 7.0)"),
         (" ".join(f"{rate}e-6" for rate in range(1, 202)), "201 combinations are too many for one sweep; at most 200"),
         (" ".join(f"{rate}e-6" for rate in range(1, 70)), "207 runs are too many for one sweep; at most 200"),
-    ],
-)
-def test_what_cannot_be_queued_says_why(open_settings: Open, text: str, reason: str) -> None:
-    at = open_settings(RATE)
-    at.text_input(key=RATE).set_value(text).run()
-    assert queue_button(at).disabled
-    assert reason in sentences(at)
-
-
-def test_a_range_that_goes_down_says_so(open_settings: Open) -> None:
-    at = open_settings(RATE, how="Random")
+    ):
+        at.text_input(key=RATE).set_value(text).run()
+        assert queue_button(at).disabled, text
+        assert reason in sentences(at), text
+    choose(at, "Random")
     at.text_input(key=f"{RATE}:from").set_value("1").run()
     assert queue_button(at).disabled
     assert "Learning rate: a range goes up, and 1 is not below" in sentences(at)
@@ -205,12 +199,6 @@ def test_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at.multiselect(key=ADVANTAGE).set_value(["group_zscore", "softmax"]).run()
     assert "There are only 2 different combinations to draw" in sentences(at)
     assert queue_button(at).label == "Queue 6 runs"
-
-
-def test_without_a_field_there_is_nothing_to_queue(open_settings: Open) -> None:
-    at = open_settings()
-    assert queue_button(at).disabled
-    assert "Choose a field to sweep" in sentences(at)
 
 
 def test_the_comparison_opens_on_the_fields_that_were_swept(

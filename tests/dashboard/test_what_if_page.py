@@ -8,29 +8,32 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 
-# Whole pages: right, but too slow for `make check`.
-pytestmark = pytest.mark.slow
-
 REWARDS = ([1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, None, None, None])
 
 
 @pytest.fixture
-def run_id(backend: Backend) -> int:
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: no test changes the run."""
+    return shared_backend
+
+
+@pytest.fixture(scope="module")
+def run_id(shared_backend: Backend) -> int:
     """A step with a mixed group, one that only differs in its format, a solved and an unscored one, a replaced one and a probe."""
-    run_id = recorded.queue(backend.client, sampling={"group_size": 4}, algorithm={"kl": {"beta": 0.1}})
-    claimed = recorded.claim(backend.client, run_id)
+    run_id = recorded.queue(shared_backend.client, sampling={"group_size": 4}, algorithm={"kl": {"beta": 0.1}})
+    claimed = recorded.claim(shared_backend.client, run_id)
     groups = [recorded.group_of(index, rewards) for index, rewards in enumerate(REWARDS)]
     for state in ("filtered", "probe"):
         aside = recorded.group_of(len(groups), [1.0, 0.0, 0.0, 0.0])
         groups.append(aside.model_copy(update={"state": state}))
     report = p.Report(attempt=claimed.attempt, seq=0, step=3, groups=groups, trace=recorded.trace_of(groups))
-    backend.client.report(run_id, report)
+    shared_backend.client.report(run_id, report)
     return run_id
 
 
-@pytest.fixture
-def group_ids(backend: Backend, run_id: int) -> list[int]:
-    return [group.id for group in backend.client.step_scores(run_id, 3).groups]
+@pytest.fixture(scope="module")
+def group_ids(shared_backend: Backend, run_id: int) -> list[int]:
+    return [group.id for group in shared_backend.client.step_scores(run_id, 3).groups]
 
 
 def open_what_if(open_page: Open, group_id: int, **settings: object) -> AppTest:
@@ -46,18 +49,20 @@ def table(at: AppTest, column: str) -> list[list[str]]:
     return next(frame.value for frame in at.dataframe if column in frame.value.columns).astype(str).values.tolist()
 
 
-def test_it_is_folded_until_somebody_asks(open_page: Open, group_ids: list[int]) -> None:
+def test_it_is_folded_until_somebody_asks_and_the_runs_own_settings_give_what_is_stored(
+    open_page: Open, group_ids: list[int]
+) -> None:
     at = open_page("group", id=group_ids[0])
     assert "Computed again" not in shown(at)
     assert not at.number_input
 
-
-def test_the_runs_own_settings_give_what_is_stored(open_page: Open, group_ids: list[int]) -> None:
     at = open_what_if(open_page, group_ids[0])
     assert "**The run's own settings.**" in shown(at)
     assert metrics(at)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
     assert metrics(at)["Sign changes"] == ("0", "of 16 completions")
     assert next(button for button in at.button if button.label == "Run's settings").disabled
+
+    assert "every ratio is exactly 1" in shown(at)
 
 
 def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
@@ -111,18 +116,17 @@ def test_beta_says_what_the_kl_costs(open_page: Open, group_ids: list[int]) -> N
     assert "with β = 0.200 it would be" in shown(at)
 
 
-@pytest.mark.parametrize("name", ["wi_beta", "wi_eps", "wi_epsilon_low"])
-def test_a_typo_is_named_and_what_is_shown_stays(open_page: Open, group_ids: list[int], name: str) -> None:
+def test_a_typo_is_named_and_what_is_shown_stays(open_page: Open, group_ids: list[int]) -> None:
     at = open_what_if(open_page, group_ids[0])
     before = metrics(at)
-    at.text_input(key=f"set-{name}").set_value("x").run()
-    assert not at.exception
-    assert ":red[" in shown(at)
-    assert metrics(at) == before
-
-
-def test_with_one_update_a_batch_it_says_why_no_range_clips(open_page: Open, group_ids: list[int]) -> None:
-    assert "every ratio is exactly 1" in shown(open_what_if(open_page, group_ids[0]))
+    for name in ("wi_beta", "wi_eps", "wi_epsilon_low"):
+        good = at.text_input(key=f"set-{name}").value
+        at.text_input(key=f"set-{name}").set_value("x").run()
+        assert not at.exception, name
+        assert ":red[" in shown(at), name
+        assert metrics(at) == before, name
+        at.text_input(key=f"set-{name}").set_value(good).run()
+        assert ":red[" not in shown(at), name
 
 
 @pytest.mark.parametrize("place", [4, 5], ids=["replaced", "probe"])

@@ -1,6 +1,5 @@
 """The workers' page against a real backend."""
 
-import pytest
 from on_screen import Open, texts
 from serving import TOKEN, Backend
 
@@ -21,7 +20,6 @@ def worker(name: str) -> p.WorkerInfo:
     )
 
 
-@pytest.mark.slow
 def test_without_workers_the_page_says_what_will_appear(open_page: Open) -> None:
     assert "No worker has connected yet" in texts(open_page("workers"))
 
