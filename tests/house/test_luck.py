@@ -10,11 +10,28 @@ import pytest
 from house.measures import ROOT
 
 CLOCKS = {"time", "monotonic", "perf_counter", "now", "utcnow"}
-# What stands for slow or hanging work, by its file: nobody waits with it for something that another one does.
+# What has a pace or hangs on purpose, by its file: nobody waits with it for something that another one does.
 SLOW_ON_PURPOSE: dict[str, set[str]] = {
-    "tests/worker/ranks/test_launch.py": {"leave", "send", "send_slowly_once_another_node_failed"},
+    # the waits themselves
     "tests/processes.py": {"wait_until"},
     "tests/zygote.py": {"wait"},
+    "tests/containers/composition.py": {"wait_until"},
+    "tests/faults/worker_held.py": {"_hold_at"},  # in another process
+    # programs under test that are slow, hang or never end
+    "tests/browser/trl_program.py": {"right"},
+    "tests/slurm/slow_rewards.py": {"slow"},
+    "tests/faults/misbehaving_rewards.py": {"_sleep", "_fork"},
+    "tests/worker/ranks/test_launch.py": {"leave", "send", "send_slowly_once_another_node_failed"},
+    # traffic at a given pace
+    "tests/backend/test_server.py": {"drip", "test_a_body_may_take_long_as_long_as_it_arrives"},
+    "tests/faults/soak.py": {"kill_once"},
+    "tests/faults/spectators.py": {"_beat", "come"},
+    "tests/faults/test_clock_skew.py": {
+        "test_clocks_that_are_off_and_one_that_is_set_back_and_forth_move_no_lease_and_no_duration"
+    },
+    "tests/faults/test_connections.py": {"stand_it"},
+    "tests/faults/test_load.py": {"train", "probe"},
+    "tests/faults/test_stalls.py": {"ask_for_work"},
 }
 SLEEPS = "sleeps: wait for what it waits for, by processes.wait_until or an event"
 CLOCK = "asserts that something took less than a time: a machine that is busy takes longer; wait for it, or measure it in benchmarks/"
