@@ -119,6 +119,7 @@ def frame(at: AppTest, column: str) -> pd.DataFrame:
     return next(one.value for one in at.dataframe if column in one.value.columns)
 
 
+@pytest.mark.thorough
 def test_other_texts_of_a_reward_file_are_among_the_differences(open_page: Open, backend: Backend) -> None:
     kept, changed = (recorded.scored_by_files(backend.client, texts) for texts in (["one"], ["one", "other"]))
     one, other = (sha256(text.encode()).hexdigest()[:8] for text in ("one", "other"))
@@ -137,6 +138,7 @@ def test_a_text_of_a_reward_file_that_scored_both_runs_is_no_difference(open_pag
     assert "Nowhere" in sentences(open_page("compare", runs=f"{runs[0]},{runs[1]}"))
 
 
+@pytest.mark.thorough
 def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     recorded.finish(
@@ -154,6 +156,7 @@ def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend:
     assert "A row appears for each setting" not in sentences(at)
 
 
+@pytest.mark.thorough
 def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_differ(
     open_page: Open, runs: list[int]
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend
     assert verdict.endswith("(with 2 updates per batch, the other with 1)")
 
 
+@pytest.mark.thorough
 def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open, backend: Backend) -> None:
     run_ids = []
     for updates, seed in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]:

@@ -73,6 +73,7 @@ def test_chats_are_prompts_and_rows_that_cannot_be_asked_stop_the_start(at: AppT
     assert "column topic is missing in row 2" in texts(at)
 
 
+@pytest.mark.thorough
 def test_several_files_are_sources_whose_shares_can_be_chosen_and_go_with_their_rows(
     at: AppTest, backend: Backend
 ) -> None:
@@ -108,6 +109,7 @@ def test_several_files_are_sources_whose_shares_can_be_chosen_and_go_with_their_
     assert not any(button.label == "Equal shares" for button in at.button)
 
 
+@pytest.mark.thorough
 def test_of_several_files_of_which_one_cannot_be_read_or_joined_none_is_kept_and_the_reason_is_said(
     at: AppTest, backend: Backend
 ) -> None:
@@ -122,6 +124,7 @@ def test_of_several_files_of_which_one_cannot_be_read_or_joined_none_is_kept_and
     assert backend.client.uploads() == before
 
 
+@pytest.mark.thorough
 def test_a_file_that_was_refused_is_not_sent_again_and_in_nobodys_way(
     at: AppTest, monkeypatch: pytest.MonkeyPatch, backend: Backend
 ) -> None:
@@ -203,6 +206,7 @@ def test_columns_are_offered_for_a_file_that_is_sent_once_the_split_is_shown_and
     assert len(sent) == 1
 
 
+@pytest.mark.thorough
 def test_of_two_files_with_one_name_the_newer_one_stays_chosen(at: AppTest, backend: Backend) -> None:
     for answer in (2, 3):
         send(at, ("twice.csv", f"prompt,answer\n1 + 1,{answer}\n2 + 2,4\n".encode()))

@@ -120,6 +120,7 @@ print(*(getattr(route, "path", "/") for route in app.routes), sep="\\n")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_every_route_of_the_dashboard_is_behind_the_door(tmp_path: Path) -> None:
     walked = subprocess.run([sys.executable, "-c", WALK], capture_output=True, text=True, check=True, timeout=60)

@@ -125,6 +125,7 @@ def test_charts_that_were_drawn_longest_ago_are_forgotten(served: TestClient, mo
     assert [served.get(link).status_code for link in links] == [404, 404, 200, 200]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_no_text_in_a_chart_can_end_the_process() -> None:
     invisible = (chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp"))

@@ -215,6 +215,7 @@ def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> Non
     assert read_settings(show_settings(settings)) == settings
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @given(s.text(s.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], include_characters="\x85\n"), min_size=1))
 def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:

@@ -85,7 +85,7 @@ def test_a_smoothed_course_is_that_of_every_step_also_where_it_rises_and_jumps()
     ("weight", "steps", "groups"),
     [
         *((0.0, steps, 1) for steps in LENGTHS),
-        *(pytest.param(SMOOTHING, *cell, marks=pytest.mark.slow) for cell in ((241, 40), (2_000, 20), (20_000, 5))),
+        *(pytest.param(SMOOTHING, *cell, marks=pytest.mark.thorough) for cell in ((241, 40), (2_000, 20), (20_000, 5))),
     ],
 )
 def test_bands_hold_the_truth_as_often_as_the_t_intervals_of_the_true_means(
@@ -193,7 +193,7 @@ def test_the_axis_of_wall_time_ends_where_the_run_did(
 
 @pytest.mark.parametrize(
     ("steps", "counted"),
-    [(241, True), (2_000, True), (2_000, False), pytest.param(20_000, True, marks=pytest.mark.slow)],
+    [(241, True), (2_000, True), (2_000, False), pytest.param(20_000, True, marks=pytest.mark.thorough)],
     ids=["241", "2000", "2000 of a run of an earlier version", "20000"],
 )
 def test_the_axis_of_samples_counts_what_dynamic_sampling_took_out(

@@ -141,6 +141,7 @@ def test_a_change_from_outside_renews_the_widgets_that_show_it_and_no_others() -
     assert [path for path in before if draft.key(path) == before[path]] == []
 
 
+@pytest.mark.thorough
 def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page: Open) -> None:
     at = open_page("new-run")
     draft_of(at).change({"rewards.functions": [{"kind": "python", "name": "mine", "weight": 2.0, "function": "a:b"}]})
@@ -205,6 +206,7 @@ def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page
     assert start_disabled(at)
 
 
+@pytest.mark.thorough
 def test_the_time_is_of_the_steps_alone_and_says_so(open_page: Open, backend: Backend) -> None:
     client, plain = backend.client, WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")
     client.ask(ClaimRequest(worker=plain))
@@ -336,6 +338,7 @@ def test_rewards_gates_and_lora_are_added_and_taken_away(open_page: Open) -> Non
     assert draft_of(at).get("model.lora") is None
 
 
+@pytest.mark.thorough
 def test_an_uploaded_file_shows_its_rows_and_its_columns_and_an_unreadable_one_is_refused_with_its_line(
     open_page: Open, backend: Backend
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_report_has_the_charts_and_the_widest_groups_and_fetches_nothing(backe
     assert "learning_rate" in parsed.text
 
 
+@pytest.mark.thorough
 def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones_of_both_ends(backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claim = recorded.claim(backend.client, run_id)

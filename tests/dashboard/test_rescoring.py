@@ -235,6 +235,7 @@ def test_a_file_that_cannot_be_imported_is_said_and_asks_nothing(
     assert draft_of(at).sample_id == first
 
 
+@pytest.mark.thorough
 def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -262,6 +263,7 @@ def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change
     assert "16 of 16 rewards changed: the mean went from 0 to 1" in texts(drawn(at))
 
 
+@pytest.mark.thorough
 def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
     open_page: Open, backend: Backend
 ) -> None:
@@ -316,6 +318,7 @@ def test_a_save_that_changes_the_parameters_samples_and_starts_with_the_new_ones
     assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"newer": 3}
 
 
+@pytest.mark.thorough
 def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled: tuple[AppTest, int]) -> None:
     at, first = sampled
     functions = draft_of(at).get("rewards.functions")
@@ -329,6 +332,7 @@ def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled
     rescoring(backend, drawn(at), first)
 
 
+@pytest.mark.thorough
 def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -339,6 +343,7 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
 
 
+@pytest.mark.thorough
 def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_wants_more(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -359,6 +364,7 @@ def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_w
     assert backend.client.run(cast(int, draft_of(at).sample_id)).config["rescores"] == first
 
 
+@pytest.mark.thorough
 def test_what_counts_as_right_follows_the_rewards_until_a_person_says_it(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:

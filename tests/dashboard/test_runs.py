@@ -17,8 +17,9 @@ from backend.contract.recipes import RECIPES
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, Run, RunError, RunUpdate
 from dashboard.charts.sparkline import sparkline
-from dashboard.runs.filters import ROWS
+from dashboard.runs import filters
 
+ROWS = 4  # of a page, instead of thirty
 DEFAULT = GrpoConfig().model_dump(mode="json")
 WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")
 
@@ -198,6 +199,7 @@ def test_a_row_counts_the_warnings_of_its_run_and_leads_to_them(open_page: Open,
 def test_the_list_checks_each_run_in_sight_once_however_often_it_is_drawn(
     open_page: Open, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(filters, "ROWS", ROWS)
     for number in range(ROWS + 2):
         run_id = cut(backend, f"run {number}", 0.4)
         backend.client.finish(run_id, p.Finish(attempt=1, outcome="finished"))
@@ -291,7 +293,8 @@ def test_filters_stand_in_the_address_and_those_that_let_nothing_through_are_cle
     assert names(open_page("runs", model="builtin:tiny-arithmetic")) == ["second quick one", "third", "first quick one"]
 
 
-def test_a_long_list_has_pages(open_page: Open, backend: Backend) -> None:
+def test_a_long_list_has_pages(open_page: Open, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "ROWS", ROWS)
     for number in range(ROWS + 2):
         run = queue(backend, f"run-{number}")
         backend.client.update_run(run.id, RunUpdate(priority=-number))

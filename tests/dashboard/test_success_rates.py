@@ -184,6 +184,7 @@ def test_a_band_becomes_the_forms_data_with_one_click_and_brings_its_task_back_i
     assert draft_of(at).get("task") == {**task.model_dump(mode="json"), "source": source}
 
 
+@pytest.mark.thorough
 def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backend: Backend) -> None:
     at, task = measured(open_page, backend, RATES)
     shares = {"a": 1.0, "b": 2.0, "c": 3.0}
@@ -206,6 +207,7 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backe
     }
 
 
+@pytest.mark.thorough
 def test_without_a_prompt_in_the_band_there_is_nothing_to_keep_and_a_few_have_no_chart(
     open_page: Open, backend: Backend
 ) -> None:
