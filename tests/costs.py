@@ -101,8 +101,18 @@ _ours: dict[str, bool] = {
 }  # of each process that there is: whether this one has started it, or one of those
 
 
+_seen = [0.0, 0.0]  # what was counted last, and what has gone since with processes that ended without a parent
+
+
 def _processor_seconds() -> float:
-    """Of this process and all that it has started, also of those that have ended."""
+    """Of this process and all that it has started, also of those that have ended. It never becomes less."""
+    now = _counted_seconds()
+    _seen[1] += max(0.0, _seen[0] - now)
+    _seen[0] = now
+    return sum(_seen)
+
+
+def _counted_seconds() -> float:
     there, ticks = set(filter(str.isdigit, os.listdir("/proc"))), 0
     for gone in _ours.keys() - there:
         del _ours[gone]
