@@ -5,8 +5,10 @@ has another value than its own. Settings of processes that a test starts count b
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,10 +28,12 @@ def _route(route: Any, scope: Mapping[str, Any], *_: object) -> None:
 
 def _settings(_: object, **values: object) -> None:
     _touched["settings"].update(values)
+    _environment("", "", os.environ)
 
 
 def _environment(like: str, command: object, environment: Mapping[str, str], *_: object, **named: object) -> None:
-    _touched["settings"].update(name.removeprefix("GROUPSCOPE_").lower() for name in environment)
+    names = (name.removeprefix("GROUPSCOPE_").lower() for name in environment if name.startswith("GROUPSCOPE_"))
+    _touched["settings"].update(names)
 
 
 def _page(at: Any, *_: object, **named: object) -> None:
@@ -42,10 +46,12 @@ on_call("zygote", "start", _environment)
 on_call("streamlit.testing.v1.app_test", "AppTest._run", _page)
 
 
-def modules() -> set[str]:
-    """Of the product."""
+@cache
+def modules() -> frozenset[str]:
+    """Of the product, but for the scripts that Streamlit runs: those are pages."""
     files = (file.relative_to(ROOT) for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-    return {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files}
+    names = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files}
+    return frozenset(name for name in names if not name.startswith(("dashboard.app", "dashboard.screens.")))
 
 
 def expected() -> dict[str, Mapping[str, str]]:
@@ -95,8 +101,11 @@ class _Reach:
         for kind, names in node.workeroutput.get("touched", {}).items():
             _touched[kind].update(names)
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_runtest_teardown(self) -> None:
+        """A test may take away again what it has imported."""
         _touched["modules"].update(modules() & sys.modules.keys())
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workerinput"):
             session.config.workeroutput["touched"] = {kind: sorted(names) for kind, names in _touched.items()}
         elif session.config.getoption("--reach"):
