@@ -31,7 +31,10 @@ class Notes:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
+OTHER_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", *(pytest.param(one, marks=pytest.mark.thorough) for one in OTHER_SIGNALS)])
 def test_a_signal_to_all_processes_of_a_job_is_the_trainings_alone(tmp_path: Path, name: str) -> None:
     file = tmp_path / "notes"
     aside = Aside(Notes, file)

@@ -254,7 +254,7 @@ def with_half_of_the_newest_step(path: Path, being_written: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("pieces", [False, True], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("pieces", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["whole", "in pieces"])
 @pytest.mark.parametrize("name", [str(path.relative_to(FOREIGN)) for path, _ in find(FOREIGN)])
 def test_what_is_followed_while_it_grows_is_what_one_import_brings(
     backend: Backend, tmp_path: Path, name: str, pieces: bool, monkeypatch: pytest.MonkeyPatch

@@ -326,6 +326,7 @@ def test_episodes_that_prime_rl_has_not_trained_on_yet_are_waited_for(tmp_path: 
     assert len(completions) == 13  # and the one that broke off
 
 
+@pytest.mark.thorough
 def test_a_conversation_of_fifty_turns_and_twenty_thousand_tokens_is_read_whole(
     backend: Backend, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_weights_that_nobody_recorded_are_not_guessed_and_such_a_group_is_not_ca
         assert (group.reward_mean, {one.reward for one in group.completions}, group.scored) == (None, {None}, SIZE)
 
 
+@pytest.mark.thorough
 def test_rewards_that_add_up_in_the_log_are_known_to_weigh_one(backend: Backend, tmp_path: Path) -> None:
     plain = train(tmp_path / "out", reward_weights=[1.0, 1.0])
     run, _ = imported(backend, plain.folder)

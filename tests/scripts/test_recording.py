@@ -166,6 +166,7 @@ steps(one, 4, 5)
 """
 
 
+@pytest.mark.thorough
 def test_forked_processes_add_nothing_to_the_record_of_a_program_that_ends_without_a_word_and_take_nothing_away(
     backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

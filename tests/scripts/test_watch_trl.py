@@ -197,6 +197,7 @@ def test_the_training_is_the_same_with_and_without(backend: Backend, watched: Wa
     assert [one["weight"] for one in run.config["rewards"]["functions"]] == [1.0, 0.2], "as it was given"
 
 
+@pytest.mark.thorough
 def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_them(
     backend: Backend, watched: Watched
 ) -> None:
@@ -283,6 +284,7 @@ of.train()
     assert [len(groups_of(backend.client, run.id, step)) for step in range(2)] == [PROMPTS] * 2
 
 
+@pytest.mark.thorough
 def test_a_record_that_cannot_begin_ends_no_training(
     backend: Backend, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -319,6 +321,7 @@ def test_each_training_of_a_trainer_is_a_run_however_it_ends_and_has_the_name_th
     ]
 
 
+@pytest.mark.thorough
 def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +344,7 @@ def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
     assert line.message.startswith("steps that could not be recorded whole: 1, the first of them step 1")
 
 
+@pytest.mark.thorough
 def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +378,7 @@ def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
     assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.thorough
 def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
     backend: Backend, watched: Watched
 ) -> None:
@@ -390,6 +395,7 @@ def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
             assert trace.logprob == pytest.approx(old, abs=1e-4)  # the first pass has the weights that sampled
 
 
+@pytest.mark.thorough
 def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched: Watched) -> None:
     def rollout(prompts: list[str], of: Any) -> dict[str, Any]:
         ids = [of.processing_class(prompt)["input_ids"] for prompt in prompts]
@@ -411,6 +417,7 @@ def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched:
             assert (trace.token_ids[1:], one.finish_reason) == ([20, 30, 40], "length")
 
 
+@pytest.mark.thorough
 def test_a_completion_that_is_left_out_for_its_length_is_seen_not_to_be_trained_on(
     backend: Backend, watched: Watched
 ) -> None:

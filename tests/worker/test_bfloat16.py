@@ -140,6 +140,7 @@ def test_preflight_counts_what_adapters_of_smollm2_keep_within_a_tenth(
     assert kept_by(policy, batch) == pytest.approx(counted, rel=0.1)
 
 
+@pytest.mark.thorough
 def test_gradients_in_half_precision_point_where_those_in_float32_do() -> None:
     batch = batch_of(64, 128, 4)
     half, whole = gradients(qwen2("bfloat16"), batch), gradients(qwen2("float32"), batch)
@@ -184,6 +185,7 @@ def test_a_norm_keeps_its_precision_where_autocast_gives_another_back(monkeypatc
         attend(one, one, one.bfloat16(), batch_of(1, 1, 1).packing)
 
 
+@pytest.mark.thorough
 def test_the_sampler_is_as_near_to_the_training_pass_as_rounding_allows() -> None:
     policy = qwen2("bfloat16")
     prompts = [list(range(first, first + 32)) for first in range(4)]

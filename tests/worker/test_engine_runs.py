@@ -37,6 +37,7 @@ def assert_trained_on_its_own_samples(wire: Wire) -> None:
     assert any((metrics["grad_norm"] or 0) > 0 for metrics in steps.values())
 
 
+@pytest.mark.thorough
 def test_a_run_on_transformers_continuous_batching(tmp_path: Path) -> None:
     assert_trained_on_its_own_samples(run_with("transformers", tmp_path))
 

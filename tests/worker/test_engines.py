@@ -91,7 +91,7 @@ def test_completions_are_cut_at_the_limit(load: Loaded) -> None:
     assert all((len(one.ids), len(one.logprobs), one.finish_reason) == (3, 3, "length") for one in completions)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("temperature", [0.7, pytest.param(1.0, marks=pytest.mark.thorough)])
 def test_log_probs_are_the_training_passes(load: Loaded, temperature: float) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=temperature)
     prompts = prompts_of(policy, 3)
@@ -99,6 +99,7 @@ def test_log_probs_are_the_training_passes(load: Loaded, temperature: float) -> 
     assert furthest(policy, [prompt for prompt in prompts for _ in range(4)], completions, temperature) < 1e-4
 
 
+@pytest.mark.thorough
 def test_a_group_holds_different_completions(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=8.0, max_new_tokens=6)
     completions = load(policy).sample(Request(prompts_of(policy, 2), group_size=8, decoding=decoding, draws=DRAWS))
@@ -107,6 +108,7 @@ def test_a_group_holds_different_completions(load: Loaded) -> None:
         assert len({one.ids[0] for one in group}) > 1
 
 
+@pytest.mark.thorough
 def test_tokens_are_drawn_as_often_as_the_policy_says(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=6.0, max_new_tokens=1)
     prompt, count = prompts_of(policy, 1)[0], 200
@@ -120,6 +122,7 @@ def test_tokens_are_drawn_as_often_as_the_policy_says(load: Loaded) -> None:
     assert abs(float(drawn.mean()) - mean) < 4 * spread / count**0.5
 
 
+@pytest.mark.thorough
 def test_another_step_draws_others(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=2.0)
     engine, prompts = load(policy), prompts_of(policy, 2)

@@ -58,7 +58,7 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unscored", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("unscored", [0.1, *(pytest.param(one, marks=pytest.mark.thorough) for one in (0.0, 0.3))])
 def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored(
     monkeypatch: pytest.MonkeyPatch, unscored: float
 ) -> None:

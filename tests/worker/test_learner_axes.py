@@ -99,6 +99,7 @@ def test_no_split_changes_the_loss_of_a_critic_or_of_pairs(algorithm: dict[str, 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_critic_learns_what_to_expect() -> None:
     policy = tiny_policy()
     config = configured({"advantage": {"kind": "gae", "lam": 1.0, "value_learning_rate": 0.02}, "kl": {"beta": 0.0}})

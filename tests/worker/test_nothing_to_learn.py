@@ -29,7 +29,9 @@ def differing(before: dict[str, torch.Tensor], policy: Policy) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [{}, ADAPTERS], ids=["all weights", "adapters"])
+@pytest.mark.parametrize(
+    "model", [{}, pytest.param(ADAPTERS, marks=pytest.mark.thorough)], ids=["all weights", "adapters"]
+)
 def test_ten_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equal(
     tmp_path: Path, model: dict[str, object]
 ) -> None:

@@ -24,6 +24,7 @@ def test_the_same_held_out_prompts_are_probed_every_few_steps_and_before_the_las
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_probes_change_nothing_of_the_training(tmp_path: Path) -> None:
     told = []
     for count in (0, 3):

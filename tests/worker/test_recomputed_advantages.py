@@ -136,6 +136,7 @@ def shrunken(recipe: Mapping[str, Json]) -> GrpoConfig:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tmp_path: Path) -> None:
     config = trained_hard({"kl": {"beta": 0.5}})
     witness = Witness()
@@ -151,6 +152,7 @@ def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("surrogate", [{"kind": "clip", "epsilon_high": 0.1}, {"kind": "cispo", "cap": 1.1}])
+@pytest.mark.thorough
 def test_the_runs_own_range_clips_the_tokens_that_the_run_clipped(surrogate: Json, tmp_path: Path) -> None:
     config = trained_hard({"surrogate": surrogate, "updates_per_batch": 3})
     witness = Witness()

@@ -88,8 +88,8 @@ TOP_K, TOP_P = {"temperature": 0.7, "top_k": 5}, {"top_p": 0.8}
     [
         pytest.param({}, "tempered", id="plain"),
         pytest.param(TOP_K, "renormalized", id="top-k-renormalized"),
-        pytest.param({"stop": ["</think>", "= 1"]}, "tempered", id="stop"),
-        pytest.param({"max_new_tokens": 1}, "tempered", id="one token"),
+        pytest.param({"stop": ["</think>", "= 1"]}, "tempered", id="stop", marks=pytest.mark.thorough),
+        pytest.param({"max_new_tokens": 1}, "tempered", id="one token", marks=pytest.mark.thorough),
         pytest.param(TOP_K, "tempered", id="top-k", marks=pytest.mark.thorough),
         pytest.param(TOP_P, "tempered", id="top-p", marks=pytest.mark.thorough),
         pytest.param(TOP_P, "renormalized", id="top-p-renormalized", marks=pytest.mark.thorough),
@@ -117,13 +117,14 @@ def test_what_is_sampled_between_steps_costs_no_recorded_one(recorded: list[Shap
     for one in BETWEEN:  # a run begins with an evaluation, which is the largest
         engine.sample(one)
     recorded.clear()
-    for step in range(16):  # four of each
+    for step in range(12):  # three of each
         engine.sample(asked(step))
         engine.sample(BETWEEN[step % len(BETWEEN)])
     assert max(Counter(recorded).values()) == 1
     assert len(recorded) <= 24
 
 
+@pytest.mark.thorough
 def test_steps_of_long_completions_are_recorded_once() -> None:
     """256 rows of up to 4,096 tokens in training, 48 in a refill, 64 greedy ones in an evaluation every five steps."""
     draw, recorded = random.Random(0), list[Shape]()

@@ -134,7 +134,7 @@ def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("updates", [1, 3])
+@pytest.mark.parametrize("updates", [1, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_first_and_a_dead_one_did_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, updates: int
 ) -> None:
@@ -183,6 +183,7 @@ def test_a_step_that_had_nothing_to_teach_moved_no_weight(tmp_path: Path, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("updates", "same"), [(1, True), (3, False)])
+@pytest.mark.thorough
 def test_another_clip_range_makes_another_update_of_several_passes_and_not_of_one(
     tmp_path: Path, updates: int, *, same: bool
 ) -> None:
@@ -236,7 +237,7 @@ def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("step", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_another_algorithm_starts_from_the_weights_and_moments_that_the_step_found(tmp_path: Path, step: int) -> None:
     ours = configured(budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
     other = ours.algorithm.model_copy(update={"advantage": GroupCenter()})

@@ -122,6 +122,7 @@ def test_reports_after_one_in_parts_go_on_with_its_numbers(tmp_path: Path, monke
     assert sent[-1].logs[0].message == "afterwards"
 
 
+@pytest.mark.thorough
 def test_a_step_that_is_larger_than_a_body_may_be_arrives_whole(backend: Backend, tmp_path: Path) -> None:
     backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()

@@ -62,6 +62,7 @@ def test_the_chat_template_renders_what_the_model_was_trained_on(tokenizer: PreT
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_sampling_held_out_problems_gives_about_half_right_and_hardly_anything_but_the_two_procedures(
     tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM
 ) -> None:

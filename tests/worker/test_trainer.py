@@ -127,6 +127,7 @@ def test_what_goes_on_from_a_checkpoint_is_the_run_that_was_never_interrupted(
     assert weights_hash(resumed) == weights_hash(whole)
 
 
+@pytest.mark.thorough
 def test_same_seed_gives_the_same_run(trained: Trained, tmp_path: Path) -> None:
     again = Witness()
     _, policy = train(trained.config, tmp_path, again)
@@ -213,6 +214,7 @@ def test_a_damaged_checkpoint_is_seen(trained: Trained, tmp_path: Path) -> None:
     assert damage(left, trained.witness.checkpoints[-1].sha256) is not None
 
 
+@pytest.mark.thorough
 def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path: Path) -> None:
     witness = Witness()
     config = configured(telemetry={"logprob_after_update": True}, budget=ONE_STEP)
@@ -230,6 +232,7 @@ def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path:
     assert sum(moved) > 0
 
 
+@pytest.mark.thorough
 def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_path: Path) -> None:
     witness, shown = Witness(), list[Progress]()
     config = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0})
@@ -269,6 +272,7 @@ def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypa
     assert any("above" in line and "extremes" in line for line in logs)
 
 
+@pytest.mark.thorough
 def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_again(tmp_path: Path) -> None:
     answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # never scored
     config = configured(
@@ -320,6 +324,7 @@ def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way
             assert before == list(range(message.step))
 
 
+@pytest.mark.thorough
 def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_told_after_it(tmp_path: Path) -> None:
     witness, shown = Witness(kill_at_step=2), list[Progress]()
     with pytest.raises(Killed):
@@ -350,6 +355,7 @@ def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothi
     assert not list((tmp_path / "run-1").iterdir())
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: Path) -> None:
     shown = Screen()
 

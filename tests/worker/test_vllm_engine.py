@@ -151,6 +151,7 @@ def test_the_folder_keeps_the_weights_that_the_server_has_and_no_older_ones(
 # ---- an update that the server misses
 
 
+@pytest.mark.thorough
 def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(
     engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_node_without_the_data_directory_fails_the_run_and_says_what_to_do(tmp
     )
 
 
+@pytest.mark.thorough
 def test_with_a_bucket_a_node_needs_no_data_directory_and_keeps_what_it_saves_from_other_users(
     tmp_path: Path, bucket: Bucket
 ) -> None:

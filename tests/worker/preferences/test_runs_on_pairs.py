@@ -286,6 +286,7 @@ def test_a_shutdown_while_pairs_are_sampled_or_scored_ends_there(tmp_path: Path,
     assert not (tmp_path / "run-1" / PAIRS_FILE).exists()  # not all of them were scored
 
 
+@pytest.mark.thorough
 def test_prompts_whose_completions_are_all_alike_give_no_pairs_and_the_run_says_so(tmp_path: Path) -> None:
     rewards = {"functions": [{"kind": "format", "name": "format", "tags": ["poem"]}]}
     with pytest.raises(RunFailure, match="32 gave none"):

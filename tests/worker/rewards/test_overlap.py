@@ -99,6 +99,7 @@ def test_whoever_leaves_early_leaves_no_thread_and_no_process_and_can_score_agai
         assert scorer.score([samples("one")]).total.tolist() == [1.0]
 
 
+@pytest.mark.thorough
 def test_whoever_ends_the_wait_for_a_function_that_hangs_is_heard() -> None:
     class Shutdown(Exception):
         pass

@@ -556,6 +556,7 @@ def test_a_module_of_the_folder_that_is_found_over_the_path_is_kept_too(folder: 
     ],
     ids=["loaded by its path", "in a folder of the folder", "found in a folder of the folder", "compiled"],
 )  # fmt: skip
+@pytest.mark.thorough
 def test_code_of_the_folder_that_no_run_would_keep_is_refused(folder: Path, text: str, helper: str) -> None:
     (folder / "own.py").write_text(text + BY_HELPER)
     (folder / "deep").mkdir()
@@ -568,6 +569,7 @@ def test_code_of_the_folder_that_no_run_would_keep_is_refused(folder: Path, text
 
 
 @pytest.mark.parametrize("unit", ["completion", "group"])
+@pytest.mark.thorough
 def test_what_a_reward_changes_reaches_the_next_one_unchanged(folder: Path, unit: str) -> None:
     many = "s" if unit == "group" else ""
     score = "[len(steps[0])] * len(completions)" if many else "len(steps)"

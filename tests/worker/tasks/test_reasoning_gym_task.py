@@ -51,6 +51,7 @@ def test_items_do_not_depend_on_how_the_interpreter_hashes_strings() -> None:
     assert first == again
 
 
+@pytest.mark.thorough
 def test_an_unknown_name_is_answered_with_those_near_it() -> None:
     with pytest.raises(TaskError) as caught:
         load("leg_countin")
