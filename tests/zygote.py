@@ -116,6 +116,7 @@ def start(
     What it writes is appended to `log`; what it writes as errors to `errors`, if that is given.
     """
     errors = errors or log
+    log.touch()  # a fork that has not come so far may be read about already
     parent = _parent(like)
     changed = dict(set(environment.items()) ^ set(parent.environment.items()))
     if all(name.startswith(_READ_WHEN_RUN) for name in changed):
