@@ -24,7 +24,7 @@ _UNFINISHED = ", ".join(
 _STILL = """([unfinished, patience]) => new Promise((done, failed) => {
   const end = (then) => { changes.disconnect(); clearTimeout(waiting); clearTimeout(late); then() }
   const look = () => document.querySelector(unfinished) ? rest() : end(done)
-  const rest = () => { clearTimeout(waiting); waiting = setTimeout(look, 150) }
+  const rest = () => { clearTimeout(waiting); waiting = setTimeout(look, 300) }
   const missing = () => document.querySelector(unfinished)?.outerHTML.slice(0, 300) ?? "it changes all the time"
   const late = setTimeout(() => end(() => failed(new Error(`the page is not drawn: ${missing()}`))), patience)
   const changes = new MutationObserver(rest)

@@ -6,6 +6,7 @@ import pytest
 import recorded
 from on_page import Open, Worker, cards, click_row, drawn, field, fill, start
 from playwright.sync_api import expect
+from processes import tiny_run, wait_until
 from stack import HOSTILE, IMAGE, Stack
 
 from backend.contract import protocol as p
@@ -50,6 +51,19 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     stack.client.command(run.id, "stop")
     assert run.config["budget"]["steps"] == 55  # type: ignore[index,call-overload]
     assert run.config["recipe"] == "rloo"
+
+
+def test_a_sample_is_drawn_between_the_steps_of_a_run_under_way(open_page: Open, stack: Stack, worker: Worker) -> None:
+    worker()
+    run_id = stack.client.create_run(tiny_run(2000), name="keeps the worker busy").id
+    wait_until(lambda: stack.client.run(run_id).progress.step > 0, "the run trains")
+    page = open_page("/new-run?recipe=grpo")
+    page.get_by_role("button", name="Sample before launch").click()
+    expect(page.locator(".st-key-before-launch-forecast")).to_contain_text("of the groups will be dead")
+    run = stack.client.run(run_id)
+    assert run.status == "running"
+    wait_until(lambda: stack.client.run(run_id).progress.step > run.progress.step, "the run trains on")
+    stack.client.command(run_id, "stop")
 
 
 def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(open_page: Open, stack: Stack) -> None:
