@@ -130,7 +130,6 @@ def _counted_seconds() -> float:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """The costs of a test go with the report of its teardown, from whichever process ran it."""
     install()
-    _started.clear()
     _owners[:] = [item.nodeid]
     item.stash[_BEGAN] = time.monotonic(), _processor_seconds()
     return (yield)
@@ -148,10 +147,16 @@ def pytest_fixture_setup(
         return (yield)
     of = request.node.nodeid if fixturedef.scope in ("module", "class") else fixturedef.baseid
     _owners.append(f"{of}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]")
+    _started.pop(_owners[-1], None)  # if it is set up again
     try:
         return (yield)
     finally:
         _owners.pop()
+
+
+def _uses(item: pytest.Item, fixture: str) -> bool:
+    place, _, name = fixture.rpartition("::")
+    return item.nodeid.startswith(place) and name.partition("[")[0] in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -163,7 +168,7 @@ def pytest_runtest_makereport(
     if call.when == "teardown" and item.get_closest_marker("alone") is None:
         wall, cpu = item.stash[_BEGAN]
         own = dict(_started.pop(item.nodeid, {}))
-        shared = {owner: dict(started) for owner, started in _started.items()}
+        shared = {owner: dict(begun) for owner, begun in _started.items() if _uses(item, owner)}
         cost = Cost(item.nodeid, time.monotonic() - wall, _processor_seconds() - cpu, own, shared)
         report.user_properties.append(("cost", vars(cost)))
     return report
