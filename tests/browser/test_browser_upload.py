@@ -1,5 +1,6 @@
 """A file of one's own in a browser: sent with its progress in sight, looked at, and ready to train on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_the_next_is_sent_alone_while_
     file = tmp_path / "mine.csv"
     file.write_text('question,answer\n1,2\n"3,4\n')
     page = open_page("/new-run?recipe=grpo")
-    task = page.get_by_test_id("stSelectbox").filter(has=page.get_by_text("Task", exact=True))
-    task.get_by_role("combobox").click()
-    page.get_by_role("option", name="dataset").click()
-    drawn(page)
+    choose_dataset(page)
     expect(page.get_by_role("button", name="Start run")).to_be_disabled()
     page.locator("input[type=file]").set_input_files(file)
     refusal = page.locator(".st-key-section-task-dataset").get_by_test_id("stAlert")
@@ -35,7 +33,8 @@ def test_a_file_that_cannot_be_read_is_refused_and_the_next_is_sent_alone_while_
     lines = (f'"What is {n} + {n}, and {"x" * 40}?";{2 * n};{"ab"[n % 2]}\n' for n in range(100_000))
     file.write_text("question;answer;topic\n" + "".join(lines))
     page.locator("input[type=file]").set_input_files(file)
-    expect(page.get_by_text("mine.csv: ")).to_contain_text("rows read")
+    # which of them a look at it finds is luck: the words of each are held by the page's tests
+    expect(page.get_by_text("mine.csv: ")).to_contain_text(re.compile("waiting for its turn|rows read"))
     page.get_by_role("textbox", name="System prompt").fill("Answer with a number.")
     page.get_by_role("textbox", name="System prompt").press("Control+Enter")
     counted = page.get_by_text("100,000 rows · 3 columns")

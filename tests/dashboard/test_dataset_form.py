@@ -1,7 +1,9 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
@@ -11,6 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract.client import Client
 from backend.contract.records import Upload
+from dashboard.form import dataset
+from dashboard.form.dataset import _show_sent
 
 SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
     f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
@@ -212,3 +216,18 @@ def test_of_two_files_with_one_name_the_newer_one_stays_chosen(at: AppTest, back
         send(at, ("twice.csv", f"prompt,answer\n1 + 1,{answer}\n2 + 2,4\n".encode()))
     at.run()
     assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [(None, "waiting for its turn, or being put together"), (1, "1 row read"), (5000, "5,000 rows read")],
+)
+def test_a_file_that_was_sent_says_how_many_of_its_rows_were_read(
+    rows: int | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(dataset.st, "progress", lambda share, text: shown.append(text))
+    monkeypatch.setattr(dataset, "client", lambda: SimpleNamespace(upload_progress=lambda key: rows))
+    transfer = SimpleNamespace(upload=Future(), sent=("mine", 7, 7), key="key")
+    _show_sent(transfer)  # type: ignore[arg-type]
+    assert shown == [f"mine: {words}"]
