@@ -32,6 +32,8 @@ from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
 
+pytestmark = pytest.mark.slow
+
 SIZE: dict[str, Any] = {
     "vocab_size": 300,
     "hidden_size": 32,

@@ -34,6 +34,8 @@ from worker.store import Store
 from worker.tasks.loading import load_items
 from worker.token_record import TokenRecord
 
+pytestmark = pytest.mark.slow
+
 
 def trained(config: GrpoConfig, folder: Path) -> Witness:
     """A run that recorded its steps."""

@@ -19,6 +19,8 @@ from worker.ranks import nodes
 from worker.ranks.nodes import Announced, Followers, Leader, parts_of
 from worker.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 FAIL = Fail(attempt=1, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
 
 
