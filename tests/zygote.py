@@ -181,8 +181,13 @@ def spawn_from_a_nursery(*modules: str) -> None:
     nursery.Nursery(ours)
 
 
-def _fork_a_nursery() -> str | None:
-    """The same for this process, of which nothing has run. Returns in each process that is spawned, with what it runs, and here."""
+def fork_a_nursery() -> str | None:
+    """The same for a worker of which nothing has run, if it may train with several processes.
+
+    Returns in each process that is spawned, with what it runs, and here.
+    """
+    if all(os.environ.get(name, "1") == "1" for name in ("GROUPSCOPE_PROCESSES", "GROUPSCOPE_NODES")):
+        return None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     if os.fork() == 0:
@@ -214,9 +219,7 @@ def _main() -> None:
         os.set_inheritable(descriptor, False)
         _import(modules)
         module, *sys.argv[1:] = _serve(socket.socket(fileno=descriptor))
-        several = any(os.environ.get(name, "1") != "1" for name in ("GROUPSCOPE_PROCESSES", "GROUPSCOPE_NODES"))
-        code = _fork_a_nursery() if several and module != "backend.app" else None
-        if code is None:
+        if (code := fork_a_nursery()) is None:
             sys.modules.pop(module, None)
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     if code:

@@ -31,7 +31,7 @@ def test_a_worker_that_is_asked_to_end_saves_and_gives_its_run_back_without_a_fa
     site.wait_for_held(3)
     first.terminate()
     site.go_on(3)
-    assert first.wait(timeout=240) == 75  # a launcher is told that the run is not over
+    assert first.wait(timeout=240) == 75  # its launcher learns that the run is not over
     back = site.client.run(run.id)
     assert (back.status, back.failures) == ("queued", 0)
     assert site.client.checkpoints(run.id)[-1].step >= 3

@@ -22,7 +22,7 @@ def _run() -> None:
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     lease.LONGEST_INTERVAL = 0.2
     os.execv = lambda *_: os._exit(_AGAIN)  # type: ignore[assignment]
-    if os.environ.get("GROUPSCOPE_PROCESSES", "1") != "1" and (code := zygote._fork_a_nursery()):
+    if code := zygote.fork_a_nursery():
         nursery.run(code)
         return
     sys.modules.pop("worker.main")

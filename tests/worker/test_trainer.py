@@ -69,7 +69,7 @@ class Screen(list[Progress]):
     def wait_for_rollout(self, step: int) -> None:
         with self._more:
             begun = self._more.wait_for(lambda: any((one.step, one.phase) == (step, "rollout") for one in self), 120)
-        assert begun, "training waits for what is told"
+        assert begun, "training waited until a report was sent"
 
 
 def history(report: Report) -> object:
