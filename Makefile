@@ -51,11 +51,11 @@ define tests
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
 endef
 
-test: $(VENV)/.test browser ## Install what the tests need and run the first ring: each module, route, setting and page, and the main job in a browser (minutes)
+test: $(VENV)/.test browser ## Install what the tests need and run the first ring: each module, route, setting and page, and the main job in a browser (five to six minutes)
 	@rm -f $(COSTS)
 	$(call tests,not thorough and not alone,--reach)
 
-test-rest: $(VENV)/.test browser ## The second ring: every kill, rank, browser page and training beyond the first
+test-rest: $(VENV)/.test browser ## The second ring: every kill, rank, browser page and training beyond the first (under ten minutes)
 	$(call tests,thorough and not alone)
 
 test-all: $(VENV)/.test browser ## Both rings (a quarter of an hour)

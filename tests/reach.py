@@ -28,10 +28,14 @@ def _route(route: Any, scope: Mapping[str, Any], *_: object) -> None:
 
 def _settings(_: object, **values: object) -> None:
     _touched["settings"].update(values)
-    _environment("", "", os.environ)
+    _variables(os.environ)
 
 
-def _environment(like: str, command: object, environment: Mapping[str, str], *_: object, **named: object) -> None:
+def _forked(like: str, command: object, environment: Mapping[str, str], *_: object, **named: object) -> None:
+    _variables(environment)
+
+
+def _variables(environment: Mapping[str, str]) -> None:
     names = (name.removeprefix("GROUPSCOPE_").lower() for name in environment if name.startswith("GROUPSCOPE_"))
     _touched["settings"].update(names)
 
@@ -42,7 +46,7 @@ def _page(at: Any, *_: object, **named: object) -> None:
 
 on_call("fastapi.routing", "APIRoute.handle", _route)
 on_call("pydantic_settings", "BaseSettings.__init__", _settings)
-on_call("zygote", "start", _environment)
+on_call("zygote", "start", _forked)
 on_call("streamlit.testing.v1.app_test", "AppTest._run", _page)
 
 
