@@ -71,6 +71,7 @@ def field(page: Page, label: str, within: str = "body") -> Locator:
 
 def fill(page: Page, label: str, value: str, within: str = "body") -> None:
     """Type into a field of the form and leave it; what depends on it is up to date afterwards."""
+    settled(page)
     field(page, label, within).fill(value)
     field(page, label, within).press("Enter")
     settled(page)

@@ -35,6 +35,16 @@ def test_values_that_come_close_together_are_all_taken(open_page: Open) -> None:
         expect(panel).to_contain_text(f"16 prompts × {group} completions")
 
 
+@pytest.mark.parametrize("group_size", ["1", "2"])
+def test_what_is_typed_while_a_message_appears_above_it_stays(open_page: Open, group_size: str) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    field(page, "Group size").fill(group_size)
+    field(page, "Group size").press("Enter")
+    fill(page, "Name", "half a name", ".st-key-preflight")
+    expect(page.locator(".st-key-preflight")).to_contain_text("Sampling › Group size:")
+    expect(field(page, "Name", ".st-key-preflight")).to_have_value("half a name")
+
+
 def test_in_a_narrow_column_a_fix_shows_the_value_that_it_would_set(open_page: Open) -> None:
     page = open_page("/new-run?recipe=grpo")
     page.set_viewport_size({"width": 1100, "height": 900})
