@@ -36,7 +36,7 @@ class Witness:
         self._kill_at = kill_at_step
 
     def send(self, kind: str, message: BaseModel) -> None:
-        if isinstance(message, Report) and message.groups and message.step == self._kill_at:
+        if isinstance(message, Report) and (message.groups or message.pairs) and message.step == self._kill_at:
             raise Killed
         self.messages.append((kind, message))
 
