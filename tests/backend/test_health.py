@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import recorded
+from acting import GRPO, Actor
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -284,12 +285,10 @@ def test_a_silent_worker_is_told_and_a_lost_one_remembered(backend: Backend) -> 
     backend.clock.now += 20
     assert only_warning(backend.client.health(run_id)).title == "The worker is gone"
 
-    again = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert again is not None
-    backend.client.start(run_id, p.Start(attempt=again.attempt, from_step=4, device="cpu"))
+    again = Actor(backend.client, "again").begin(4)
     hint = only_warning(backend.client.health(run_id))
     assert (hint.code, hint.numbers) == ("worker_lost", {"lost_attempts": 1})
-    recorded.finish(backend.client, run_id, again)
+    again.finish()
     assert [(one.code, one.level) for one in backend.client.health(run_id).items] == [("worker_lost", "note")]
 
 
@@ -307,16 +306,15 @@ def test_a_run_that_goes_well_has_no_warning_and_every_rule_was_looked_at(backen
 def test_what_a_rule_waits_for_is_said_of_a_run_without_steps_and_of_one_that_does_not_log_it(
     backend: Backend,
 ) -> None:
-    run_id = recorded.queue(backend.client)
+    run_id = backend.client.create_run(GRPO).id
     health = backend.client.health(run_id)
     assert health.items == []
     missing = {rule.code: rule.missing for rule in health.checked}
     assert list(missing) == [rule.code for rule in RULES]
     assert (missing["dead_groups"], missing["worker_silent"]) == ("needs 5 steps", None)
-    claim = recorded.claim(backend.client, run_id)
+    actor = Actor(backend.client).begin()
     for step in range(6):
-        report = p.Report(attempt=claim.attempt, seq=step, step=step, metrics={"reward": 0.5})
-        backend.client.report(run_id, report)
+        actor.report(step, metrics={"reward": 0.5}, groups=[])
     missing = {rule.code: rule.missing for rule in backend.client.health(run_id).checked}
     assert (missing["kl_blow_up"], missing["entropy_collapse"]) == ("kl not logged", "needs 20 steps")
 
@@ -337,7 +335,5 @@ def test_a_resumed_run_is_judged_by_its_live_steps_alone(backend: Backend) -> No
     run_id, _ = record(backend.client, 30, lambda step: {"completions/clipped_ratio": 0.9 if step >= 10 else 0.0})
     assert only_warning(backend.client.health(run_id)).code == "truncation"
     backend.clock.now += 60
-    again = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert again is not None
-    backend.client.start(run_id, p.Start(attempt=again.attempt, from_step=10, device="cpu"))
+    Actor(backend.client, "again").begin(10)
     assert "truncation" not in [hint.code for hint in backend.client.health(run_id).items]
