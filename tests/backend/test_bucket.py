@@ -114,7 +114,7 @@ Bucket({bucket.address!r}).put("run-1/large", Path({str(tmp_path / "large")!r}),
     assert bucket.keys("run-1") == []
 
 
-def test_a_model_is_downloaded_out_of_the_bucket(
+def test_a_model_is_downloaded_out_of_the_bucket_and_one_that_was_damaged_there_is_never_taken_for_whole(
     start_backend: Callable[..., Backend], bucket: Bucket, tmp_path: Path
 ) -> None:
     backend = start_backend(checkpoints=bucket.address)
@@ -123,13 +123,6 @@ def test_a_model_is_downloaded_out_of_the_bucket(
     assert zipped.testzip() is None
     assert sorted(zipped.namelist()) == ["config.json", "model.safetensors"]
     assert zipped.read("model.safetensors") == WEIGHTS
-
-
-def test_a_model_that_was_damaged_in_the_bucket_is_never_taken_for_whole(
-    start_backend: Callable[..., Backend], bucket: Bucket, tmp_path: Path
-) -> None:
-    backend = start_backend(checkpoints=bucket.address)
-    actor = saved(backend, bucket, tmp_path)
     place = f"run-{actor.run_id}/step-1"
     put(bucket, tmp_path, f"{place}/model/model.safetensors", WEIGHTS[:-1] + b"x")
     with pytest.raises(Unreachable, match="broke off"):

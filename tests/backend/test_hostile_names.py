@@ -14,34 +14,10 @@ from backend.contract.client import ApiError
 pytestmark = pytest.mark.usefixtures("read_here")
 
 HOSTILE = [
-    "../etc/passwd",
-    "/etc/passwd",
-    "..%2fetc",
-    "%252e%252e/etc",
-    "..\\etc",
-    "\\\\host\\share",
-    "//host/share",
-    "C:\\Windows",
-    "file:///etc/passwd",
-    "hf://owner/name",
-    "a\0b",
-    "name\n",
-    "owner/name\n../x",
-    "．．/etc",
-    "ｏｗｎｅｒ/ｎａｍｅ",
-    "owner∕name",
-    "./name",
-    "~/name",
-    ".hidden",
-    "..",
-    "owner/../name",
-    "owner//name",
-    "owner/name/",
-    "owner/name/more",
-    "owner name",
-    "owner/na..me",
-    "-name",
-    "$(id)",
+    "../etc/passwd", "/etc/passwd", "..%2fetc", "%252e%252e/etc", "..\\etc", "\\\\host\\share", "//host/share",
+    "C:\\Windows", "file:///etc/passwd", "hf://owner/name", "a\0b", "name\n", "owner/name\n../x", "．．/etc",
+    "ｏｗｎｅｒ/ｎａｍｅ", "owner∕name", "./name", "~/name", ".hidden", "..", "owner/../name", "owner//name",
+    "owner/name/", "owner/name/more", "owner name", "owner/na..me", "-name", "$(id)",
 ]  # fmt: skip
 REWARD: dict[str, Any] = {"kind": "reward_model", "name": "r"}
 PLACES: dict[str, Any] = {
