@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import re
 import socket
 import sqlite3
 import stat
@@ -264,9 +263,8 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
     (tmp_path / "h6" / "groupscope.db").write_text(NOT_A_DATABASE)
     up = start("backend.cli", "up", "--no-browser", *ports, home=tmp_path / "h6")
     assert (up.returncode, TRACEBACK in up.stderr) == (1, False)
-    assert re.search(
-        r"(?s)the backend cannot start.*not a database|not a database.*the backend cannot start", up.stderr
-    )
+    assert "the backend cannot start" in up.stderr
+    assert "not a database" in up.stderr
     refused(start("backend.cli", "runs", home=bad, BACKEND_URL="http://127.0.0.1:9"), "holds no token")
     refused(start("backend.cli", "runs", home=bad, TOKEN="t", BACKEND_URL="http://127.0.0.1:9"), "does not answer")
 
