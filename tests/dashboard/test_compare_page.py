@@ -11,10 +11,8 @@ from on_screen import Open
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract.base import Json
 from backend.contract.records import RunError
 from dashboard.comparison.seeds import MORE
-from dashboard.comparison.settings import differences, flatten
 
 
 def sentences(at: AppTest) -> str:
@@ -266,23 +264,3 @@ def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open,
 def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:
     at = open_page("compare", runs=recorded.queue(backend.client, sampling={"engine": "vllm"}))
     assert sentences(at).count("None of these runs has recorded it yet.") == 6
-
-
-def test_paths_into_lists_count_from_zero() -> None:
-    config: dict[str, Json] = {"rewards": {"functions": [{"name": "a", "weight": 1.0}], "gates": []}, "seed": 0}
-    assert flatten(config) == {
-        "rewards.functions.0.name": "a",
-        "rewards.functions.0.weight": 1.0,
-        "rewards.gates": [],
-        "seed": 0,
-    }
-
-
-def test_a_field_that_only_one_run_has_is_a_difference() -> None:
-    first: dict[str, Json] = {"a": 1, "b": 2}
-    second: dict[str, Json] = {"a": 1}
-    assert differences({1: first, 2: second}) == {"b": {1: 2, 2: None}}
-
-
-def test_false_and_zero_are_different_values() -> None:
-    assert differences({1: {"a": False}, 2: {"a": 0}}) == {"a": {1: False, 2: 0}}
