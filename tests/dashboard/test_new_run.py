@@ -8,7 +8,7 @@ import pytest
 import recorded
 from acting import SAMPLE
 from following import follow
-from on_screen import Open, draft_of, key, send, texts
+from on_screen import Open, draft_of, key, one_for_all, press, send, start_disabled, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -22,6 +22,8 @@ from backend.contract.recorded import RecordedConfig, Trainer
 from dashboard.form.draft import Draft, from_text
 from dashboard.session import script
 from dashboard.stored import get, put
+
+backend = pytest.fixture(one_for_all)  # what a test leaves in the queue is nothing to the others
 
 Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
 DEFAULT = GrpoConfig().model_dump(mode="json")
@@ -38,21 +40,6 @@ EACH_RECIPE = pytest.mark.parametrize(
         for card in RECIPES
     ],
 )
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: what a test leaves in the queue is nothing to the others."""
-    return shared_backend
-
-
-def start_disabled(at: AppTest) -> bool:
-    return next(button for button in at.button if button.label == "Start run").disabled
-
-
-def press_start(at: AppTest) -> None:
-    next(button for button in at.button if button.label == "Start run").click().run()
-    assert not at.exception
 
 
 def value_widgets(at: AppTest) -> dict[str, Widget]:
@@ -111,7 +98,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget_and_the_ru
 
     at.number_input(key=key(at, "budget.seed")).set_value(6)
     at.text_input(key=key(at, "name")).set_value("mine").run()
-    press_start(at)
+    press(at, "Start run")
     run = backend.client.runs().items[0]
     assert run.name == "mine"
     assert run.config == {**recipe.config, "budget": {**recipe.config["budget"], "seed": 6}}  # type: ignore[dict-item]
@@ -280,7 +267,7 @@ def test_a_clone_opens_filled_in_and_names_its_parent(open_page: Open, backend: 
     assert draft_of(at).config == parent.config
     assert at.text_input(key=key(at, "name")).value == "first (copy)"
     at.number_input(key=key(at, "sampling.group_size")).set_value(7).run()
-    press_start(at)
+    press(at, "Start run")
     copy = backend.client.runs().items[0]
     assert (copy.name, copy.parent_id, copy.tags) == ("first (copy)", parent.id, ["a"])
     assert get(copy.config, "sampling.group_size") == 7

@@ -2,7 +2,7 @@
 
 import pytest
 import streamlit as st
-from on_screen import Open
+from on_screen import Open, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -41,10 +41,6 @@ def with_python(at: AppTest, **fields: object) -> AppTest:
     return at
 
 
-def text_of(at: AppTest) -> str:
-    return " ".join(str(one.value) for one in [*at.markdown, *at.caption, *at.warning, *at.error]).replace("\\", "")
-
-
 def choose(at: AppTest, function: str) -> dict[str, object]:
     (box,) = [one for one in at.selectbox if str(one.key).startswith(f"{PATH}.function@")]
     box.select(function).run()
@@ -68,7 +64,7 @@ def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_i
         "unit": "completion",
         "arguments": {"most": 50, "share": 0.5, "strict": True, "word": "so"},
     }
-    assert "Few words score 1." in text_of(at)
+    assert "Few words score 1." in texts(at)
     kinds = {
         str(one.key).partition("@")[0].removeprefix(f"{PATH}.arguments."): type(one).__name__
         for one in [*at.number_input, *at.text_input, *at.checkbox, *at.toggle]
@@ -98,10 +94,10 @@ def test_a_file_that_cannot_be_used_says_why_and_the_form_is_drawn_again_once_it
 ) -> None:
     connect(backend, SHORT, BROKEN)
     at = with_python(open_page("new-run"))
-    assert "broken.py, line 3: SyntaxError: invalid syntax" in text_of(at)
-    assert "Traceback" not in text_of(at)
+    assert "broken.py, line 3: SyntaxError: invalid syntax" in texts(at)
+    assert "Traceback" not in texts(at)
     choose(at, "short.py:reward")
-    assert "SyntaxError" not in text_of(at)
+    assert "SyntaxError" not in texts(at)
 
     connect(backend, BROKEN)
     drawn: list[str] = []
@@ -113,7 +109,7 @@ def test_a_file_that_cannot_be_used_says_why_and_the_form_is_drawn_again_once_it
     own_rewards._look([[BROKEN]])
     assert drawn == ["again"]
     at.run()
-    assert "SyntaxError" not in text_of(at)
+    assert "SyntaxError" not in texts(at)
 
 
 def test_the_lab_is_drawn_again_too_so_that_the_start_beside_it_has_the_warnings(
@@ -137,4 +133,4 @@ def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_it(open_pa
     at.session_state["draft"].change({"task": {**data, "prompt_column": "prompt", "held_out": 0.5, "shares": {}}})
     at.run()
     said = "topics.py:reward takes topic, and the data has no such column; its columns are prompt"
-    assert text_of(at).count(said) == 2  # beside the form, and at the function
+    assert texts(at).count(said) == 2  # beside the form, and at the function

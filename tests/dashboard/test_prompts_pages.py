@@ -9,7 +9,7 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,6 +17,8 @@ from backend.contract import protocol as p
 from backend.contract.groups import GroupReport, GroupState
 from dashboard.charts.figure import PICKED
 from dashboard.prompts import draws
+
+backend = pytest.fixture(one_for_all)  # no test changes the run that others read, and what one adds is of other runs
 
 ADDITION, PRODUCT, PROBE = "What is 1 + 1?", "What is 2 x 3?", "What is 5 - 5?"
 
@@ -37,12 +39,6 @@ def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) 
         backend.client.report(run_id, sent)
     recorded.finish(backend.client, run_id, claimed)
     return run_id
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the run that others read, and what one adds is of other runs."""
-    return shared_backend
 
 
 @pytest.fixture(scope="module")

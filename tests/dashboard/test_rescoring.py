@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 import recorded
 import streamlit as st
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, press, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -145,13 +145,8 @@ def tell(backend: Backend, worker: p.WorkerInfo) -> None:
 
 
 def claimed(backend: Backend, sample_id: int, text: str) -> p.Claim:
-    claim = backend.client.ask(p.ClaimRequest(worker=with_file(text), kinds=["sample"])).claim
-    assert claim is not None
-    assert claim.run_id == sample_id
     scored_by = [RewardText(name="own.py", sha256=digest(text), text=text)]
-    start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=scored_by)
-    backend.client.start(sample_id, start)
-    return claim
+    return recorded.claim(backend.client, sample_id, worker=with_file(text), kind="sample", reward_texts=scored_by)
 
 
 def score(backend: Backend, sample_id: int, text: str, rewards: list[float | None]) -> Run:
@@ -186,7 +181,7 @@ def sampled(open_page: Open, backend: Backend) -> tuple[AppTest, int]:
     at = open_page("new-run", recipe="grpo")
     draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
     at.run()
-    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    press(at, "Sample before launch")
     sample_id = draft_of(at).sample_id
     assert sample_id is not None, draft_of(at).sample_refused
     score(backend, sample_id, "a", [0.0] * 16)
@@ -271,7 +266,7 @@ def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_chan
     at = open_page("new-run", recipe="grpo")
     draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
     at.run()
-    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    press(at, "Sample before launch")
     first = draft_of(at).sample_id
     claim = backend.client.ask(p.ClaimRequest(worker=with_file("a"), kinds=["sample"])).claim
     assert claim is not None
@@ -339,7 +334,7 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     at, first = sampled
     draft_of(at).change({"rewards.functions": [{**OWN, "weight": 2.0}]})
     assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
-    next(button for button in at.button if button.label == "Score again").click().run()
+    press(at, "Score again")
     assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
 
 
@@ -372,7 +367,7 @@ def test_what_counts_as_right_follows_the_rewards_until_a_person_says_it(
     for weight in (0.5, 0.25):
         draft_of(at).change({"rewards.functions.0.weight": weight})
         at.run()
-        next(button for button in at.button if button.label == "Score again").click().run()
+        press(at, "Score again")
         score(backend, cast(int, draft_of(at).sample_id), "a", [1.0] * 16)
         drawn(at)
         right = next(one for one in at.number_input if one.label.startswith("Counts as right"))

@@ -1,7 +1,7 @@
 """Rewards that need something of a worker, in the form: what workers have is offered, and what nobody has is said."""
 
 from acting import Actor
-from on_screen import Open
+from on_screen import Open, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -44,9 +44,8 @@ def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_pag
     assert any(str(one.key).startswith("rewards.functions.0.endpoint@") for one in at.text_input)
     connect(backend)
     at.run()
-    shown = " ".join(str(one.value) for one in [*at.warning, *at.markdown, *at.caption])
-    assert "lenient" in shown
-    assert "JUDGES" in shown
+    assert "lenient" in texts(at)
+    assert "JUDGES" in texts(at)
 
 
 def test_finished_reward_models_are_offered_as_sources(open_page: Open, backend: Backend) -> None:

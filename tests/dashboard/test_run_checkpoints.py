@@ -43,14 +43,10 @@ def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backen
 
     backend.client.command(saved, "stop")
     backend.client.finish(saved, p.Finish(attempt=1, outcome="stopped"))
-    claimed = backend.client.ask(
-        p.ClaimRequest(worker=p.WorkerInfo(name="other", device="cpu", store="recorded"), kinds=["sample"])
-    ).claim
-    assert claimed is not None
-    backend.client.start(sample_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    claimed = recorded.claim(backend.client, sample_id)
     group = recorded.group_of(0, [1.0, 0.1])
     recorded.report(backend.client, sample_id, claimed.attempt, 0, [group])
-    backend.client.finish(sample_id, p.Finish(attempt=claimed.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample_id, claimed)
     at.run()
     cards = unescape(re.sub("<[^>]*>", "", "".join(html.value for html in at.get("html"))))
     assert all(completion.text in cards for completion in group.completions)
@@ -68,8 +64,7 @@ def test_a_run_that_removes_checkpoints_says_which_it_keeps_and_offers_no_other(
     open_page: Open, backend: Backend
 ) -> None:
     run_id = recorded.queue(backend.client, budget={"keep": {"last": 2, "every": 30, "best": False}})
-    claimed = recorded.claim(backend.client, run_id)
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    recorded.claim(backend.client, run_id)
     for step in (10, 20, 30, 40, 50):
         backend.client.checkpoint(run_id, recorded.checkpoint_of(1, step, run_id))
     at = open_page("run", id=run_id, tab="checkpoints")

@@ -112,9 +112,7 @@ def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_r
     steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
     run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
     worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
-    claimed = backend.client.ask(p.ClaimRequest(worker=worker)).claim
-    assert claimed is not None
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    claimed = recorded.claim(backend.client, run_id, worker=worker)
     groups = [recorded.group_of(0, [1.0, 1.0])]
     mean = {"rewards/steps/mean": 1.0}
     backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=mean))
@@ -200,9 +198,7 @@ def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backe
     backend.client.command(trained, "pause")
     backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
     backend.client.command(trained, "resume")
-    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claimed is not None
-    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
+    claimed = recorded.claim(backend.client, trained, from_step=1)
     recorded.report(backend.client, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
     at.run()
     assert at.select_slider[0].options == ["0", "1"]

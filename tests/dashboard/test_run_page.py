@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 import recorded
-from on_screen import Open, shown
+from on_screen import Open, figures, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -14,10 +14,6 @@ from backend.contract.base import Json
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, RewardFile, RunError
 from dashboard.format import MISSING, number
-
-
-def figures(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
 
 
 def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_is_not_said_to_be_finishing(
@@ -275,10 +271,7 @@ def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend:
 
 def test_a_model_of_the_hub_is_shown_with_its_commit(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client, model={"source": "owner/name_x@main"})
-    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claim is not None
-    start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", model_commit="0123456789" * 4)
-    backend.client.start(run_id, start)
+    recorded.claim(backend.client, run_id, model_commit="0123456789" * 4)
     said = shown(open_page("run", id=run_id, tab="configuration")).replace("\\", "")
     assert "weights and the tokenizer of owner/name_x at commit " + "0123456789" * 4 in said
 
@@ -290,9 +283,8 @@ def stopped(backend: Backend, *, checkpoints: list[int]) -> int:
     for step in range(3):
         backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, metrics={"reward": 0.5}))
     for step in checkpoints:
-        place = {"store": recorded.WORKER.store, "path": f"run-{run_id}/{step}", "sha256": "0" * 64, "size_bytes": 1}
-        backend.client.checkpoint(run_id, p.CheckpointReport(attempt=claim.attempt, step=step, **place))  # type: ignore[arg-type]
-    backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="stopped"))
+        backend.client.checkpoint(run_id, recorded.checkpoint_of(claim.attempt, step, run_id))
+    recorded.finish(backend.client, run_id, claim, "stopped")
     return run_id
 
 

@@ -3,18 +3,14 @@
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, press, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from dashboard.components.listing import ROWS
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: only one test adds to the run, and it has its own."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # only one test adds to the run, and it has its own
 
 
 def record(backend: Backend) -> int:
@@ -110,7 +106,7 @@ def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_sin
 def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
     assert "No completion fits" in shown(at)
-    next(button for button in at.button if button.label == "Show all completions").click().run()
+    press(at, "Show all completions")
     assert len(found(at)) == ROWS
     assert at.number_input(key="reward_from").value is None
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import recorded
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, one_for_all, press, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -14,6 +14,8 @@ from backend.contract.inspection import GroupScores
 from backend.contract.task import Dataset, row_id
 from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
+
+backend = pytest.fixture(one_for_all)  # every sample is claimed by the test that asked for it
 
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
 G = 16
@@ -67,17 +69,6 @@ def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
 # ---- the page
 
 
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all; every sample is claimed by the test that asked for it."""
-    return shared_backend
-
-
-def press(at: AppTest, beginning: str) -> None:
-    next(button for button in at.button if button.label.startswith(beginning)).click().run()
-    assert not at.exception
-
-
 def groups(task: Dataset, rates: list[int]) -> list[GroupReport]:
     """A group for each of the first rows, with as many right completions."""
     return [
@@ -101,14 +92,12 @@ def measured(open_page: Open, backend: Backend, rates: list[int]) -> tuple[AppTe
     assert sample_id is not None, draft_of(at).sample_refused
     sample = backend.client.run(sample_id)
     assert sample.config["task_prompts"] == 200
-    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
-    assert claim is not None
-    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    claim = recorded.claim(backend.client, sample.id, kind="sample")
     whole = groups(task, rates)
     for seq, first in enumerate(range(0, len(whole), 16)):  # in parts, as a worker reports them
         part = [one.model_copy(update={"index": place}) for place, one in enumerate(whole[first : first + 16])]
         backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=part, metrics={}))
-    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample.id, claim)
     at.run()
     assert not at.exception
     return at, task

@@ -2,19 +2,15 @@
 
 import pytest
 import recorded
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, press, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 
+backend = pytest.fixture(one_for_all)  # no test changes the run
+
 REWARDS = ([1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, None, None, None])
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the run."""
-    return shared_backend
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +76,7 @@ def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
     assert at.query_params["wi_w_format"] == "0.0"
     again = open_page("group", **at.query_params)
     assert metrics(again) == metrics(at)
-    next(button for button in again.button if button.label == "Run's settings").click().run()
+    press(again, "Run's settings")
     assert not [name for name in again.query_params if name not in ("id", "wi_open")]
     assert metrics(again)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
 
