@@ -3,7 +3,7 @@
 import hashlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -241,6 +241,16 @@ def _evaluation(step: int, total: int) -> dict[str, float]:
 def report(client: Client, run_id: int, attempt: int, step: int, groups: Sequence[GroupReport]) -> None:
     """A step's groups and nothing else, beside what `train` has reported."""
     client.report(run_id, p.Report(attempt=attempt, seq=1000 + step, step=step, groups=list(groups)))
+
+
+def one_step(
+    client: Client, groups: Sequence[GroupReport], metrics: Mapping[str, float] | None = None, **overrides: Json
+) -> int:
+    """A run under way that has reported its first step."""
+    run_id = queue(client, **overrides)
+    attempt = claim(client, run_id).attempt
+    client.report(run_id, p.Report(attempt=attempt, seq=0, step=0, groups=list(groups), metrics=dict(metrics or {})))
+    return run_id
 
 
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:

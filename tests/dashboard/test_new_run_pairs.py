@@ -33,7 +33,9 @@ def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_ki
     assert (run.kind, run.config["recipe"]) == (kind, recipe)
 
 
-def test_own_pairs_are_chosen_by_their_columns(open_page: Open, backend: Backend) -> None:
+def test_own_pairs_are_chosen_by_their_columns_and_what_does_not_go_together_is_said_at_its_field(
+    open_page: Open, backend: Backend
+) -> None:
     upload = backend.client.upload("pairs.jsonl", PAIRS)
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
@@ -49,13 +51,11 @@ def test_own_pairs_are_chosen_by_their_columns(open_page: Open, backend: Backend
     assert "column poem is missing in rows 1, 2" in texts(at)
     assert start_disabled(at)
 
-
-def test_what_does_not_go_together_is_said_at_its_field(open_page: Open) -> None:
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
     draft.change({"optimizer.micro_batch_tokens": 64})
     at.run()
     assert "a micro-batch of 64 tokens cannot hold both completions of a pair" in texts(at)
-    next(button for button in at.button if button.key == draft.key("fix-optimizer.micro_batch_tokens-0")).click().run()
+    at.button(key=draft.key("fix-optimizer.micro_batch_tokens-0")).click().run()
     assert draft.get("optimizer.micro_batch_tokens") == 384
     assert not start_disabled(at)

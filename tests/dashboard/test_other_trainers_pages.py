@@ -48,6 +48,10 @@ def ours(backend: Backend) -> int:
     return run_id
 
 
+def cards_and_texts(at: AppTest) -> str:
+    return f"{texts(at)} {' '.join(element.value for element in at.get('html'))}"
+
+
 def question(backend: Backend, run_id: int) -> str:
     return backend.client.groups(run_id, limit=1).items[0].prompt
 
@@ -172,33 +176,39 @@ def test_every_page_of_a_run_of_which_little_is_known_is_drawn(
     assert [at.exception[0].message for at in pages if at.exception] == []
 
 
-def test_the_card_of_a_group_says_what_was_not_recorded_and_guesses_no_estimator_and_no_length(
+def test_the_pages_say_what_was_not_recorded_and_guess_nothing_in_its_place(
     open_page: Open, backend: Backend, record: Callable[..., int]
 ) -> None:
-    groups, _, _ = POOR["texts and rewards"]
-    run = record("poor", groups, [])
+    run = record("poor", POOR["texts and rewards"][0], [])
     [group] = backend.client.groups(run, limit=1).items
-    at = open_page("group", id=group.id)
-    shown = f"{texts(at)} {' '.join(element.value for element in at.get('html'))}"
+    shown = cards_and_texts(open_page("group", id=group.id))
     assert "How rewards became advantages was not recorded" in shown
     assert "length not recorded" in shown
     assert "0 tokens" not in shown
     assert "1e-" not in shown
     assert "No metric of this run was recorded" in texts(open_page("run", id=run))
 
-
-def test_without_rewards_or_groups_the_pages_say_so_and_do_not_promise_any(
-    open_page: Open, backend: Backend, record: Callable[..., int]
-) -> None:
     run = record("poor", POOR["texts alone"][0], [])
     [group] = backend.client.groups(run, step=0).items
-    at = open_page("group", id=group.id)
-    shown = f"{texts(at)} {' '.join(element.value for element in at.get('html'))}"
+    shown = cards_and_texts(open_page("group", id=group.id))
     assert "of 2 completions 0 have a recorded reward" in shown
     assert "no advantage was recorded" in shown
     assert "No values of these tokens were recorded" in texts(open_page("group", id=group.id, tokens=1))
     bare = record("bare", [], [{"loss": 1.0}])
     assert "No group of this run was kept" in texts(open_page("run", id=bare, tab="groups"))
+
+    assert "No completions were recorded" in texts(open_page("run", id=bare, tab="search"))
+    assert "No completion fits" in texts(open_page("run", id=bare, tab="search", find="x"))
+
+    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
+    run = record(
+        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
+    )
+    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
+    shown = cards_and_texts(open_page("group", id=dead.id))
+    assert "whether a KL penalty acts on its tokens was not recorded" in shown
+    assert "<small>cut at the limit</small><b>–</b>" in shown
+    assert "Of an evaluation" in texts(open_page("group", id=evaluated.id))
 
 
 def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
@@ -228,25 +238,3 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     group = backend.client.groups(poor).items[0].id
     assert "was not recorded, or has no counterpart here" in texts(open_page("group", id=group, wi_open="true"))
     assert "its own estimator was not recorded" in texts(open_page("playground", group=group))
-
-
-def test_a_search_in_a_run_without_groups_says_that_there_is_nothing_to_search(
-    open_page: Open, record: Callable[..., int]
-) -> None:
-    run = record("metrics alone", [], [{"reward": 0.5}])
-    assert "No completions were recorded" in texts(open_page("run", id=run, tab="search"))
-    assert "No completion fits" in texts(open_page("run", id=run, tab="search", find="x"))
-
-
-def test_a_group_claims_nothing_of_a_penalty_of_lengths_or_of_probes_that_nobody_recorded(
-    open_page: Open, backend: Backend, record: Callable[..., int]
-) -> None:
-    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
-    run = record(
-        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
-    )
-    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
-    shown = texts(at := open_page("group", id=dead.id)) + " ".join(element.value for element in at.get("html"))
-    assert "whether a KL penalty acts on its tokens was not recorded" in shown
-    assert "<small>cut at the limit</small><b>–</b>" in shown
-    assert "Of an evaluation" in texts(open_page("group", id=evaluated.id))

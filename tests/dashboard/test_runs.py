@@ -116,27 +116,20 @@ def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(open_
     assert "starts next" not in texts(at)
 
 
-def test_a_row_tells_what_came_out_and_leads_to_the_form_filled_in(open_page: Open, backend: Backend) -> None:
-    run = ended(backend, "done")
-    at = open_page("runs")
-    shown = texts(at)
-    assert "pass@1] 50 % → **81 %**" in shown
-    assert ":gray[#1 · " in shown
-    assert "\n1 step · " in shown
-    assert " · just now" in shown
-
-    assert f"clone={run.id}" in [link.proto.query_string for link in at.get("page_link")]
-
-
-def test_a_row_tells_reward_and_phase_of_a_running_run_in_words_and_that_it_is_pausing(
+def test_a_row_tells_what_came_out_or_reward_and_phase_and_leads_to_the_form_filled_in(
     open_page: Open, backend: Backend
 ) -> None:
+    run = ended(backend, "done")
+    at = open_page("runs")
+    for words in ("pass@1] 50 % → **81 %**", ":gray[#1 · ", "\n1 step · ", " · just now"):
+        assert words in texts(at)
+    assert f"clone={run.id}" in [link.proto.query_string for link in at.get("page_link")]
+
     run = claimed(backend, "busy")
     progress = Progress(step=1, total_steps=100, phase="rollout", done=3, total=8)
     backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
     at = open_page("runs")
     assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
-
     assert "reward, last 10] **0.600**" in texts(at)
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(at.run())
@@ -314,18 +307,15 @@ def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: Open, monkeypa
     st.cache_data.clear()
     st.cache_resource.clear()
     words = texts(open_page("runs"))
-    assert "worker" not in words
     assert "Nothing to import yet" in words
-    assert "New run" not in words
+    assert not [word for word in ("worker", "New run") if word in words]
 
 
-def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
+def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite_and_those_compared_share_their_scale() -> None:
     assert sparkline([0.5]) == ""
     assert sparkline([0.1, 0.2, 0.3]).count("M") == 1
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
     assert 'd="M2.0 18.0L94.0 18.0"' in sparkline([0.5, 0.5])
 
-
-def test_sparklines_that_are_compared_share_their_scale() -> None:
     assert 'd="M2.0 10.0L94.0 10.0"' in sparkline([0.5, 0.5], (0.0, 1.0))
     assert 'd="M2.0 18.0L94.0 10.0"' in sparkline([0.0, 0.5], (0.0, 1.0))

@@ -24,23 +24,14 @@ G = 16
 # ---- the bars
 
 
-@pytest.mark.parametrize(
-    ("rate", "bar"), [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)]
-)
-def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
-    assert bar_of(rate) == bar
-
-
-def test_a_bar_is_named_by_its_ends() -> None:
+def test_a_rate_counts_in_the_bar_that_is_named_by_its_ends_and_the_figure_counts_those_in_the_band() -> None:
+    bars = {0.0: NEVER, 0.01: 1, 0.1: 2, 0.3: 4, 0.7: 8, 0.99: 10, 1.0: ALWAYS}  # the ends have their own
+    assert {rate: bar_of(rate) for rate in bars} == bars
     assert [bar_title(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
     assert len(LABELS) == ALWAYS + 1
-
-
-def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> None:
     data = success_rates_figure([0.0, 0.0, 0.2, 0.25, 0.5, 0.8, 0.85, 1.0], (0.2, 0.8)).data.set_index("label")
-    assert dict(data["prompts"][data["prompts"] > 0]) == {
-        "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
-    }  # fmt: skip
+    prompts = {"never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1}
+    assert dict(data["prompts"][data["prompts"] > 0]) == prompts
     assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
 
 

@@ -15,6 +15,7 @@ from backend.contract.client import Client
 from backend.contract.common_ground import comparable, distinct, sweep_of
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Sweep
+from dashboard.session import script
 
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
@@ -62,10 +63,8 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     at.number_input(key="steps:grpo").set_value(7)
     at.run()
     assert "2 recipes × 2 seeds" in texts(at)
-    button = queue_button(at)
-    assert button.label == "Queue 4 runs"
-    button.click()
-    at.run()
+    assert queue_button(at).label == "Queue 4 runs"
+    queue_button(at).click().run()
     assert not at.exception
     (made,) = backend.client.sweeps().items
     runs = [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]
@@ -75,15 +74,18 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     assert follow(at).query_params["sweep"] == str(made.id)
 
 
-def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Backend) -> None:
+def test_the_form_of_a_run_can_be_the_common_ground_and_a_recipe_that_cannot_work_on_it_is_named(
+    open_page: Open, backend: Backend
+) -> None:
     at = open_page("new-run", recipe="grpo")
-    number = next(box for box in at.number_input if box.label == "Group size")
-    number.set_value(4).run()
-    at.switch_page("screens/sweep.py").run()
-    ground = next(box for box in at.selectbox if box.label == "Settings that all runs share")
-    ground.set_value("form").run()
-    queue_button(at).click()
-    at.run()
+    for size in (1, 4):
+        at.switch_page(script("new-run")).run()
+        next(box for box in at.number_input if box.label == "Group size").set_value(size).run()
+        at.switch_page(script("sweep")).run()
+        next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
+        assert queue_button(at).disabled == (size == 1)
+        assert ("grpo and 1 other: sampling.group_size" in texts(at)) == (size == 1)
+    queue_button(at).click().run()
     assert not at.exception
     runs = backend.client.runs(limit=200).items
     assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
@@ -110,16 +112,6 @@ def test_seeds_are_named_or_refused_and_no_number_out_of_range_queues_anything(o
         typed.set_value(number).run()
         assert any(f"not {number}" in one.value for one in at.error)
         assert not [one for one in at.button if one.label.startswith("Queue")]
-
-
-def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_page: Open) -> None:
-    at = open_page("new-run", recipe="grpo")
-    number = next(box for box in at.number_input if box.label == "Group size")
-    number.set_value(1).run()
-    at.switch_page("screens/sweep.py").run()
-    next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
-    assert queue_button(at).disabled
-    assert "grpo and 1 other: sampling.group_size" in texts(at)
 
 
 def finals(at: AppTest) -> Mapping[str, Mapping[str, str]]:
@@ -157,11 +149,8 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words_a
     assert not at.exception
     assert any("state" in frame.value.columns for frame in at.dataframe)
 
-    at = open_page("compare")
-    assert "6 runs: 5 finished, 1 queued" in texts(at)
-
-    at = open_page("compare", sweep=99)
-    assert "There is no sweep 99" in at.error[0].value
+    assert "6 runs: 5 finished, 1 queued" in texts(open_page("compare"))
+    assert "There is no sweep 99" in open_page("compare", sweep=99).error[0].value
 
 
 def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Backend, sweep: Sweep) -> None:
@@ -192,8 +181,7 @@ def test_a_sweep_without_results_says_what_will_appear_and_one_whose_runs_were_d
     assert "A row appears for each setting as soon as one of its runs has finished" in texts(at)
     assert "no finished runs to compare" in texts(at)
 
-    made = backend.client.create_sweep("gone", sweep_of(PAIR[:1], QUICKSTART, [0]))
     backend.client.stop_sweep(made.id)
-    backend.client.delete_run(made.runs[0].id)
-    at = open_page("compare", sweep=made.id)
-    assert "All runs of this sweep were deleted" in texts(at)
+    for run in made.runs:
+        backend.client.delete_run(run.id)
+    assert "All runs of this sweep were deleted" in texts(open_page("compare", sweep=made.id))

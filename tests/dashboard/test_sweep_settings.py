@@ -132,7 +132,9 @@ def test_a_sweep_opens_from_its_address(open_page: Open) -> None:
     assert preview(at)[1:3] == [["2e-5", "softmax", "3"], ["2e-5", "leave_one_out", "3"]]
 
 
-def test_a_run_can_be_the_base(open_settings: Open, backend: Backend) -> None:
+def test_a_run_or_what_stands_in_the_form_can_be_the_base(
+    open_settings: Open, backend: Backend, open_page: Open
+) -> None:
     run = recorded.queue(backend.client, "mine", sampling={"group_size": 6}, budget={"steps": 12})
     assert ground(reopened({"vary": "Settings", "base": f"run:{run}"})).value == f"run:{run}"
     at = open_settings(RATE)
@@ -141,8 +143,6 @@ def test_a_run_can_be_the_base(open_settings: Open, backend: Backend) -> None:
     runs = queued(at, backend)
     assert {(get(one.config, SIZE), one.progress.total_steps) for one in runs} == {(6, 12)}
 
-
-def test_what_stands_in_the_form_can_be_the_base(open_page: Open) -> None:
     at = open_page("new-run", recipe="dpo")
     next(box for box in at.number_input if box.label == "Steps").set_value(11).run()
     at.switch_page("screens/sweep.py").run()
@@ -168,7 +168,7 @@ def test_each_combination_that_cannot_run_is_named_and_can_be_left_out(open_sett
     assert {get(run.config, SIZE) for run in queued(at, backend)} == {4}
 
 
-def test_what_cannot_be_queued_says_why(open_settings: Open) -> None:
+def test_what_cannot_be_queued_says_why_and_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at = open_settings()
     assert "Choose a field to sweep" in texts(at)
     assert queue_button(at).disabled
@@ -188,8 +188,6 @@ def test_what_cannot_be_queued_says_why(open_settings: Open) -> None:
     assert queue_button(at).disabled
     assert "Learning rate: a range goes up, and 1 is not below" in texts(at)
 
-
-def test_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at = open_settings(ADVANTAGE, how="Random")
     at.multiselect(key=ADVANTAGE).set_value(["group_zscore", "softmax"]).run()
     assert "There are only 2 different combinations to draw" in texts(at)
