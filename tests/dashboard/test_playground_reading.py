@@ -16,8 +16,6 @@ from dashboard.playground.kl import kl_curve
 from dashboard.playground.rewards import Typed, fitting, played, read_rewards, read_rows, written
 from dashboard.playground.surrogate import objective, pull, ratio_in_a_line
 
-FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
-
 
 def advantages(chosen: GroupZscore | Softmax | BatchStd | BatchBaseline, *rows: list[float]) -> list[float | None]:
     first, *others = rows
@@ -28,17 +26,16 @@ def readings(rewards: list[float]) -> list[GroupScores]:
     return [played(chosen, Typed([rewards])) for chosen, _, _ in READINGS]
 
 
-@pytest.mark.parametrize("text", ["1, 0, 0.5", "1 0 .5", " 1,0,  5e-1, "])
-def test_rewards_are_read_however_they_are_separated(text: str) -> None:
-    assert read_rewards(text) == [1, 0, 0.5]
-
-
-@pytest.mark.parametrize("word", ["nan", "NaN", "-", "–", "−"])
-def test_a_dash_is_unscored_and_a_minus_sign_is_a_sign(word: str) -> None:
-    scored, unscored, negative = read_rewards(f"1, {word}, −2")
-    assert (scored, negative) == (1, -2)
-    assert math.isnan(unscored)
-    assert written([scored, unscored, negative]) == "1, -, -2"
+def test_rewards_are_read_however_they_are_separated_and_a_dash_is_unscored() -> None:
+    for text in ("1, 0, 0.5", "1 0 .5", " 1,0,  5e-1, "):
+        assert read_rewards(text) == [1, 0, 0.5]
+    for word in ("nan", "NaN", "-", "–", "−"):
+        scored, unscored, negative = read_rewards(f"1, {word}, −2")
+        assert (scored, negative) == (1, -2)
+        assert math.isnan(unscored)
+        assert written([scored, unscored, negative]) == "1, -, -2"
+    assert read_rows("1 0; 0 0 1;") == [[1, 0], [0, 0, 1]]
+    assert read_rows(" ") == []
 
 
 @pytest.mark.parametrize(
@@ -55,11 +52,6 @@ def test_a_typo_is_named(text: str, message: str) -> None:
         read_rewards(text)
 
 
-def test_rows_stand_between_semicolons() -> None:
-    assert read_rows("1 0; 0 0 1;") == [[1, 0], [0, 0, 1]]
-    assert read_rows(" ") == []
-
-
 def test_settings_are_refused_in_the_words_of_the_contract() -> None:
     assert read_settings(SURROGATE, {"kind": "clip", "epsilon_low": "0.1", "delta": ""}) == Clip(epsilon_low=0.1)
     with pytest.raises(ValueError, match=r"delta \(1.1\) must be above 1 \+ epsilon_high"):
@@ -68,13 +60,10 @@ def test_settings_are_refused_in_the_words_of_the_contract() -> None:
         read_settings(ADVANTAGE, {"kind": "group_zscore", "eps": "x"})
 
 
-def test_the_three_readings_of_the_rewards_come_out() -> None:
-    population, sample, softmax = readings(FOUR_OF_EIGHT)
+def test_the_three_readings_of_the_rewards_come_out_and_an_uneven_group_shows_both_ends() -> None:
+    population, sample, softmax = readings([1.0, 1, 1, 1, 0, 0, 0, 0])
     assert [short(one.reward_std) for one in (population, sample)] == ["0.5", "0.53"]
     assert [spread(one) for one in (population, sample, softmax)] == ["±1.0", "±0.94", "0.183 / 0.067"]
-
-
-def test_an_uneven_group_shows_both_ends() -> None:
     assert spread(readings([1.0, 0, 0, 0])[0]) == "+1.73 / −0.58"
     assert spread(readings([1.0, 1])[0]) == "0"
     assert spread(readings([1.0, 1])[2]) == "0.500"
@@ -89,15 +78,13 @@ def test_the_other_groups_count_where_the_estimator_looks_at_the_batch() -> None
     )
 
 
-def test_reward_functions_are_normalised_one_by_one() -> None:
+def test_reward_functions_are_normalised_one_by_one_and_those_of_other_lengths_refused_with_the_numbers() -> None:
     group = played(NormalizeThenSum(), fitting([[1, 0, 0], [0, 0, 1]], [1.0, 1.0]))
     first, second, third = (completion.advantage or 0.0 for completion in group.completions)
     assert first == pytest.approx(third)
     assert second < 0 < first
     assert [completion.reward for completion in group.completions] == [1, 0, 1]
 
-
-def test_reward_functions_of_other_lengths_are_refused_with_the_numbers() -> None:
     with pytest.raises(ValueError, match="they have 2, 3"):
         fitting([[1, 0], [1, 0, 1]], [1, 1])
     with pytest.raises(ValueError, match="2 reward functions need 2 weights, not 1"):
@@ -115,19 +102,9 @@ def test_an_unscored_completion_has_no_reward_and_no_advantage_but_zero() -> Non
     assert group_in_a_line(group) == "3 completions: 1 × 1, 1 × 0, 1 unscored"
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "line"),
-    [
-        (0.9, 0.5, "1.8** → clipped to **1.2"),
-        (0.2, 0.5, "0.4** → clipped to **0.8"),
-        (0.7, 0.5, "1.4** → clipped to **1.2"),
-    ],
-)
-def test_ratios_and_their_clips(new: float, old: float, line: str) -> None:
-    assert line in ratio_in_a_line(Clip(), new, old)
-
-
-def test_clipping_cuts_the_pull_on_one_side_for_each_sign() -> None:
+def test_a_ratio_is_clipped_which_cuts_the_pull_on_one_side_for_each_sign() -> None:
+    for new, line in ((0.9, "1.8** → clipped to **1.2"), (0.2, "0.4** → clipped to **0.8")):
+        assert line in ratio_in_a_line(Clip(), new, 0.5)
     for advantage, new, value, slope in (
         (1, 0.9, 1.2, 0),
         (-1, 0.9, -1.8, -1.8),
@@ -144,12 +121,9 @@ def test_on_policy_every_surrogate_pulls_with_the_advantage(surrogate: Surrogate
     assert pull(surrogate, advantage, 0.5, 0.5).at == pytest.approx(advantage, abs=1e-6)
 
 
-def test_cispo_pulls_no_harder_beyond_its_cap() -> None:
+def test_cispo_pulls_no_harder_beyond_its_cap_and_curves_end_where_a_probability_would_exceed_one() -> None:
     assert pull(Cispo(cap=1.5), 1.0, 0.9, 0.5).at == pytest.approx(1.5)
     assert pull(Cispo(cap=5), 1.0, 0.9, 0.5).at == pytest.approx(1.8)
-
-
-def test_curves_end_where_a_probability_would_exceed_one() -> None:
     assert objective(PolicyGradient(), 1.0, 0.9, 0.5).x[-1] == pytest.approx(2)
     assert np.isfinite(pull(Vespo(), 1.0, 1.0, 0.5).y).all()
 

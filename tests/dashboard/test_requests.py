@@ -47,15 +47,13 @@ def passed_on(*sent: bytes | float, clock: Clock) -> list[bytes]:
     return asyncio.run(read())
 
 
-def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere(clock: Clock) -> None:
+def test_neither_a_part_of_a_page_that_was_left_nor_a_tick_just_after_a_click_is_answered(clock: Clock) -> None:
     first = [asks(""), asks("run", "header"), asks("run", "chart")]
     second = [asks("sweep"), b"no message of Streamlit's", BackMsg(app_heartbeat=True).SerializeToString()]
     third = [asks("sweep", "values"), asks("run"), asks("run", "header")]
     late, later = asks("run", "header"), asks("sweep", "values")
     assert passed_on(*first, *second, late, *third, later, clock=clock) == first + second + third
 
-
-def test_nor_does_a_tick_just_after_a_person_did_something(clock: Clock) -> None:
     click, tick, other = asks("run", "groups"), asks("run", "header", tick=True), asks("run", "pulse", tick=True)
     alive = BackMsg(app_heartbeat=True).SerializeToString()
     assert passed_on(tick, click, tick, 1.9, other, 0.2, tick, other, clock=clock) == [tick, click, tick, other]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import recorded
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, one_for_all, press, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -15,6 +15,8 @@ from backend.contract.task import Dataset, row_id
 from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 
+backend = pytest.fixture(one_for_all)  # every sample is claimed by the test that asked for it
+
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
 G = 16
 
@@ -22,23 +24,14 @@ G = 16
 # ---- the bars
 
 
-@pytest.mark.parametrize(
-    ("rate", "bar"), [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)]
-)
-def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
-    assert bar_of(rate) == bar
-
-
-def test_a_bar_is_named_by_its_ends() -> None:
+def test_a_rate_counts_in_the_bar_that_is_named_by_its_ends_and_the_figure_counts_those_in_the_band() -> None:
+    bars = {0.0: NEVER, 0.01: 1, 0.1: 2, 0.3: 4, 0.7: 8, 0.99: 10, 1.0: ALWAYS}  # the ends have their own
+    assert {rate: bar_of(rate) for rate in bars} == bars
     assert [bar_title(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
     assert len(LABELS) == ALWAYS + 1
-
-
-def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> None:
     data = success_rates_figure([0.0, 0.0, 0.2, 0.25, 0.5, 0.8, 0.85, 1.0], (0.2, 0.8)).data.set_index("label")
-    assert dict(data["prompts"][data["prompts"] > 0]) == {
-        "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
-    }  # fmt: skip
+    prompts = {"never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1}
+    assert dict(data["prompts"][data["prompts"] > 0]) == prompts
     assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
 
 
@@ -67,17 +60,6 @@ def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
 # ---- the page
 
 
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all; every sample is claimed by the test that asked for it."""
-    return shared_backend
-
-
-def press(at: AppTest, beginning: str) -> None:
-    next(button for button in at.button if button.label.startswith(beginning)).click().run()
-    assert not at.exception
-
-
 def groups(task: Dataset, rates: list[int]) -> list[GroupReport]:
     """A group for each of the first rows, with as many right completions."""
     return [
@@ -101,14 +83,12 @@ def measured(open_page: Open, backend: Backend, rates: list[int]) -> tuple[AppTe
     assert sample_id is not None, draft_of(at).sample_refused
     sample = backend.client.run(sample_id)
     assert sample.config["task_prompts"] == 200
-    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
-    assert claim is not None
-    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    claim = recorded.claim(backend.client, sample.id, kind="sample")
     whole = groups(task, rates)
     for seq, first in enumerate(range(0, len(whole), 16)):  # in parts, as a worker reports them
         part = [one.model_copy(update={"index": place}) for place, one in enumerate(whole[first : first + 16])]
         backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=part, metrics={}))
-    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample.id, claim)
     at.run()
     assert not at.exception
     return at, task

@@ -42,19 +42,13 @@ def test_every_draw_lies_in_its_range_and_whole_numbers_stay_whole(source: Range
 
 @settings(max_examples=examples(50))
 @given(SOURCES, SEEDS, st.integers(1, 30))
-def test_the_same_seed_draws_the_same_points_and_more_of_them_begin_with_the_same(
+def test_the_same_seed_draws_the_same_points_more_begin_with_the_same_and_none_is_drawn_twice(
     sources: dict[str, Range | list[object]], seed: int, count: int
 ) -> None:
     points = draw(sources, count, seed)  # type: ignore[arg-type]
     assert points == draw(sources, count, seed)  # type: ignore[arg-type]
     assert draw(sources, count + 5, seed)[: len(points)] == points  # type: ignore[arg-type]
-
-
-@settings(max_examples=examples(50))
-@given(SOURCES, SEEDS, st.integers(1, 30))
-def test_no_point_is_drawn_twice(sources: dict[str, Range | list[object]], seed: int, count: int) -> None:
-    points = [repr(point) for point in draw(sources, count, seed)]  # type: ignore[arg-type]
-    assert len(points) == len(set(points)) <= count
+    assert len(points) == len(set(map(repr, points))) <= count
 
 
 @settings(max_examples=examples(50))
@@ -64,27 +58,21 @@ def test_where_there_are_fewer_points_than_asked_for_all_of_them_are_drawn(size:
     assert sorted((point["a"], point["b"]) for point in points) == [(a, b) for a in range(size) for b in (False, True)]
 
 
-def test_other_seeds_draw_other_points() -> None:
-    sources = {"rate": Range(1e-6, 1e-3, log=True)}
-    assert draw(sources, 5, 0) != draw(sources, 5, 1)
-
-
-def test_a_field_beside_another_leaves_its_draws_as_they_are() -> None:
+def test_other_seeds_draw_other_points_and_a_field_beside_another_leaves_its_draws_as_they_are() -> None:
     rate = Range(1e-6, 1e-3, log=True)
+    assert draw({"rate": rate}, 5, 0) != draw({"rate": rate}, 5, 1)
     alone = draw({"rate": rate}, 10, 3)
     both = draw({"size": Range(2, 64, whole=True), "rate": rate}, 10, 3)
     assert [point["rate"] for point in both] == [point["rate"] for point in alone]
 
 
-def test_a_log_scale_draws_every_decade_as_often() -> None:
+def test_a_scale_draws_every_decade_or_every_whole_number_as_often() -> None:
     numbers = Random(0)
     source = Range(1e-6, 1e-2, log=True)
     decades = [math.floor(math.log10(source.draw(numbers))) for _ in range(4000)]
     # a share of 1/4 of 4,000 draws has a standard deviation of 27; rounding moves few across a border
     assert all(abs(decades.count(decade) - 1000) < 120 for decade in (-6, -5, -4, -3))
 
-
-def test_a_linear_scale_draws_every_whole_number_as_often() -> None:
     numbers = Random(0)
     values = [Range(1, 5, whole=True).draw(numbers) for _ in range(4000)]
     assert all(abs(values.count(value) - 800) < 110 for value in range(1, 6))

@@ -1,4 +1,6 @@
-"""Values of a sweep as people type them, and those that it begins with."""
+"""Values of a sweep as people type them, those that it begins with, and the grid of them."""
+
+from math import prod
 
 import pytest
 from drawing import examples
@@ -11,7 +13,17 @@ from backend.contract.recipes import RECIPES
 from dashboard.form.schema import Field, Lines, Real, Settings, Text, Whole
 from dashboard.stored import put
 from dashboard.sweep.fields import sweepable
-from dashboard.sweep.values import Range, Unreadable, bounds, read_bound, read_values, suggested, write_values
+from dashboard.sweep.values import (
+    Range,
+    Unreadable,
+    bounds,
+    grid,
+    read_bound,
+    read_values,
+    size,
+    suggested,
+    write_values,
+)
 
 REAL, WHOLE = Real("rate"), Whole("size", minimum=1, maximum=64)
 QUICKSTART = RECIPES[0].config
@@ -59,8 +71,7 @@ def test_what_is_no_value_is_named(field: Field, text: str, reason: str) -> None
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), unique_by=repr))
 def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
     numbers: list[Json] = [value + 0.0 for value in values]
-    read = read_values(REAL, write_values(REAL, numbers))
-    assert read == list(dict.fromkeys(numbers))
+    assert read_values(REAL, write_values(REAL, numbers)) == list(dict.fromkeys(numbers))
 
 
 @settings(max_examples=examples(50))
@@ -103,3 +114,18 @@ def test_the_learning_rate_begins_around_its_own() -> None:
     assert isinstance(base, dict)
     assert suggested(one, base) == [5e-5, 1e-4, 2e-4]
     assert bounds(one, base) == ("1e-5", "0.001")
+
+
+@settings(max_examples=examples(50))
+@given(st.dictionaries(st.text(max_size=3), st.lists(st.integers(), max_size=4, unique=True), max_size=4))
+def test_a_grid_has_every_combination_once(values: dict[str, list[int]]) -> None:
+    points = grid(values)  # type: ignore[arg-type]
+    assert len(points) == size(values) == (prod(map(len, values.values())) if values else 0)  # type: ignore[arg-type]
+    assert len({repr(point) for point in points}) == len(points)
+    assert all(point[field] in some for point in points for field, some in values.items())
+
+
+def test_in_a_grid_the_last_field_changes_first_and_without_a_field_there_is_no_point() -> None:
+    points = [(point["a"], point["b"]) for point in grid({"a": [1, 2], "b": ["x", "y"]})]
+    assert points == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+    assert grid({}) == []
