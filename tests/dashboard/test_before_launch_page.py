@@ -144,7 +144,8 @@ def test_a_finished_sample_shows_rate_forecast_and_groups_the_preflight_counts_w
 
 def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: Open, backend: Backend) -> None:
     at = answered(open_page, backend, [0.1] * 8 + [0.0] * 8)  # none is right, but their rewards differ
-    assert "all rewards will be equal in less than 1 % of the groups of 8" in texts(at)
+    words = "but their rewards differ: all rewards will be equal in less than 1 % of the groups of 8"
+    assert f"No completion counts as right, {words}" in texts(at)
     at.segmented_control(key="part").set_value("Form").run()
     said = texts(at)
     assert "| G = 2 | G = 4 | **G = 8** | G = 16 |" in said
