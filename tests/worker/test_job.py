@@ -1,4 +1,4 @@
-"""How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
+"""How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on; and its heartbeats."""
 
 import threading
 from pathlib import Path
@@ -7,13 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from full_disk import disk_of
+from processes import wait_until
 from wire import Wire, claimed, worker
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.protocol import Accepted, ClaimReply, Fail, Finish, Report
+from backend.contract.protocol import Accepted, ClaimReply, Fail, Finish, Heartbeat, HeartbeatReply, Report
+from backend.contract.records import RewardFile
 from worker import compute, job, main
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
+from worker.lease import Lease
 from worker.process import Process
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
@@ -154,6 +157,26 @@ def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_proces
     assert caught.value.device_lost
     assert isinstance(wire.told[-1], Fail)
     assert wire.told[-1].error.code == "crash"
+
+
+def test_the_first_heartbeat_tells_what_the_folder_offers_and_a_later_one_what_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that changes while the claim is under way would not be told otherwise."""
+    wire, told, first, second = Wire(), list[object](), [RewardFile(name="one.py")], [RewardFile(name="two.py")]
+    take, offered = wire.heartbeat, [first]
+
+    def heartbeat(run_id: int, beat: Heartbeat) -> HeartbeatReply:
+        told.append(beat.reward_files)
+        return take(run_id, beat)
+
+    monkeypatch.setattr(wire, "heartbeat", heartbeat)
+    with Lease(wire, claimed(SAMPLE, lease_seconds=0.04), "one", lambda: offered[-1]):
+        wait_until(lambda: len(told) > 1, "a second heartbeat")
+        offered.append(second)
+        wait_until(lambda: second in told and told[-1] is None, "what has changed is told, once")
+    assert told[0] == first
+    assert [files for files in told if files is not None] == [first, second]
 
 
 OF_CUDA = [
