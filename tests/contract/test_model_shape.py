@@ -41,7 +41,8 @@ def test_a_config_json_gives_the_published_number_of_parameters() -> None:
     assert shape_in(qwen).parameters == 494_032_768 - 24 * (896 + 2 * 128)  # Qwen2.5-0.5B, but for its biases
 
 
-def test_what_is_left_out_is_what_the_architecture_takes_for_it() -> None:
+def test_what_is_left_out_is_what_the_architecture_takes_for_it_and_an_unknown_one_is_counted_as_llamas() -> None:
+    assert shape_in(changed(model_type="phi3")) == shape_in(LLAMA_1B)
     assert not shape_in(changed(tie_word_embeddings=None)).tied
     assert shape_in(changed(num_key_value_heads=None)).kv_heads == 32
     assert shape_in(changed(head_dim=None)).head_dim == 64
@@ -59,10 +60,6 @@ def test_what_is_left_out_is_what_the_architecture_takes_for_it() -> None:
         context=131_072,
         tied=True,
     )
-
-
-def test_an_unknown_architecture_with_the_same_fields_is_counted_as_llamas() -> None:
-    assert shape_in(changed(model_type="phi3")) == shape_in(LLAMA_1B)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 SEEDS = range(50)
 ROWS, WIDTH, MAX_NEW_TOKENS = 8, 12, 16
 STEP = torch.finfo(torch.float32).eps
+AS_CONFIGURED = """
+    loss_type importance_sampling_level beta max_completion_length off_policy_mask_threshold top_entropy_quantile use_vllm
+    vllm_importance_sampling_correction num_generations num_iterations multi_objective_aggregation scale_rewards
+    mask_truncated_completions pad_to_multiple_of
+""".split()
 
 
 @dataclass(frozen=True)
@@ -84,22 +89,8 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
             args=config,
             accelerator=Accelerator(cpu=True),  # after the configuration, which resets its state
             model=model,
-            loss_type=config.loss_type,
-            importance_sampling_level=config.importance_sampling_level,
-            beta=config.beta,
             epsilon_low=config.epsilon,
             epsilon_high=config.epsilon if config.epsilon_high is None else config.epsilon_high,
-            max_completion_length=config.max_completion_length,
-            off_policy_mask_threshold=config.off_policy_mask_threshold,
-            top_entropy_quantile=config.top_entropy_quantile,
-            use_vllm=config.use_vllm,
-            vllm_importance_sampling_correction=config.vllm_importance_sampling_correction,
-            num_generations=config.num_generations,
-            num_iterations=config.num_iterations,
-            multi_objective_aggregation=config.multi_objective_aggregation,
-            scale_rewards=config.scale_rewards,
-            mask_truncated_completions=config.mask_truncated_completions,
-            pad_to_multiple_of=config.pad_to_multiple_of,
             current_gradient_accumulation_steps=1,
             aux_loss_enabled=False,
             _entropy_bonus_enabled=False,
@@ -111,6 +102,7 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
             environment_factories=None,
             environments=None,
             tools=None,
+            **{name: getattr(config, name) for name in AS_CONFIGURED},
         )
         return trainer
 

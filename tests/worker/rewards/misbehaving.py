@@ -38,10 +38,6 @@ def print_and_score() -> object:
     return 1.0
 
 
-def read_stdin() -> object:
-    return len(sys.stdin.read())
-
-
 def fork_and_leave_a_sleeper() -> object:
     with suppress(BlockingIOError):  # not root: the limit on processes forbids it
         if os.fork() == 0:
@@ -95,7 +91,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "sleep": sleep,
     "print without end": print_without_end,
     "print": print_and_score,
-    "read stdin": read_stdin,
+    "read stdin": lambda: len(sys.stdin.read()),
     "fork": fork_and_leave_a_sleeper,
     "fork twice": fork_and_return_twice,
     "fill the disk": fill_the_disk,

@@ -189,6 +189,12 @@ def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described
 HANGS = "while True: pass\n"
 
 
+def change_last(file: Path) -> None:
+    """Its change is the latest of all, whatever is changed after it."""
+    later = time.time_ns() + 10**12
+    os.utime(file, ns=(later, later))
+
+
 def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_edited(folder: Path) -> None:
     (folder / "hangs.py").write_text(HANGS)
     with RewardFolder(folder) as own:
@@ -199,48 +205,40 @@ def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_e
 
 
 @pytest.mark.thorough
-def test_as_many_files_that_hang_as_are_read_at_once_keep_neither_a_new_nor_an_edited_one_waiting(folder: Path) -> None:
+def test_as_many_files_that_hang_as_are_read_at_once_keep_neither_a_new_nor_an_edited_nor_a_mended_one_waiting(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "mended.py").write_text("def reward(:\n")
     (folder / "well.py").write_text(GOOD)
     with RewardFolder(folder) as own:
-        await_files(own, bool)
-        for name in ("a.py", "b.py"):
-            (folder / name).write_text(HANGS)
+        await_files(own, lambda files: len(files) == 2)
+        for name in "ab":
+            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
+            change_last(folder / f"{name}.py")
+        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
         (folder / "new.py").write_text(GOOD)
-        await_files(own, lambda files: [one.name for one in files] == ["new.py", "well.py"])
-        earlier = own.files[1].texts
+        await_files(own, lambda files: [one.name for one in files] == ["mended.py", "new.py", "well.py"])
+        earlier = own.files[2].texts
         (folder / "well.py").write_text(f"more = 1\n{GOOD}")
-        await_files(own, lambda files: files[1].texts != earlier)
+        await_files(own, lambda files: files[2].texts != earlier)
+        (folder / "mended.py").write_text(GOOD)
+        await_files(own, lambda files: files[0].error is None)
 
 
 @pytest.mark.thorough
 def test_files_that_failed_and_hang_now_wait_for_all_others(folder: Path, tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
-        hangs_later = (
-            f"import pathlib\nwhile pathlib.Path({str(tmp_path / 'hang')!r}).exists(): pass\nraise ValueError\n"
-        )
-        (folder / name).write_text(hangs_later)
+        hangs_later = f"while pathlib.Path({str(tmp_path / 'hang')!r}).exists(): pass\nraise ValueError\n"
+        (folder / name).write_text(f"import pathlib\n{hangs_later}")
     (folder / "well.py").write_text(GOOD)
     with RewardFolder(folder) as own:
         await_files(own, lambda files: len(files) == 3)
         (tmp_path / "hang").touch()
-        for name in ("a.py", "b.py"):  # the latest change of all
-            later = time.time_ns() + 10**12
-            os.utime(folder / name, ns=(later, later))
+        for name in ("a.py", "b.py"):
+            change_last(folder / name)
         earlier = own.files[2].texts
         (folder / "well.py").write_text(f"more = 1\n{GOOD}")
         await_files(own, lambda files: files[2].texts != earlier)
-
-
-@pytest.mark.thorough
-def test_a_mended_file_does_not_wait_for_files_that_hang(folder: Path, tmp_path: Path) -> None:
-    (folder / "own.py").write_text("def reward(:\n")
-    with RewardFolder(folder) as own:
-        await_files(own, lambda files: files and files[0].error)
-        for name in ("a", "b"):
-            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
-        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
-        (folder / "own.py").write_text(GOOD)
-        await_files(own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None)])
 
 
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
