@@ -240,7 +240,7 @@ def test_a_sick_run_has_one_hint_with_its_rule_its_numbers_and_where_to_look(
     shared_backend: Backend, sick: Sickness
 ) -> None:
     client = shared_backend.client
-    run_id, _ = record(client, 30, sick.unusual, sick.paid, **sick.config)
+    run_id, _ = record(client, 30, sick.unusual, sick.paid, recorded.WORKER, **sick.config)
     [hint] = client.health(run_id).items
     assert (hint.code, hint.level) == (sick.code, sick.level)
     assert sick.says in hint.measured
