@@ -72,14 +72,6 @@ def test_a_checkpoint_that_is_not_there_is_refused_before_anything_runs(backend:
         assert caught.value.details == [{"field": "model.source", "message": message}]
 
 
-def test_registering_a_checkpoint_twice_is_harmless_and_another_one_in_its_place_is_refused(backend: Backend) -> None:
-    actor = saved(backend, "/here")
-    assert actor.save(1).duplicate
-    with pytest.raises(ApiError, match="another checkpoint at step 1"):
-        actor.save(1, content="other")
-    assert len(backend.client.checkpoints(actor.run_id)) == 1
-
-
 def test_a_model_is_downloaded_whole_without_what_a_link_in_it_leads_to_and_one_whose_files_are_gone_says_so(
     backend: Backend,
 ) -> None:
