@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import sqlite3
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -410,12 +409,10 @@ def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
     assert {path.name for path in here.iterdir()} == expected
 
 
-def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(backend: Backend, tmp_path: Path) -> None:
-    recorded(backend)
+def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(archive: Path, tmp_path: Path) -> None:
     home = tmp_path / "damaged"
-    home.mkdir()
-    with sqlite3.connect(backend.home / "groupscope.db") as live, sqlite3.connect(home / "groupscope.db") as copy:
-        live.backup(copy)
+    restore(archive, home, quiet)
+    archive.unlink()
     data = bytearray((home / "groupscope.db").read_bytes())
     data[8192:40960] = bytes(32768)
     (home / "groupscope.db").write_bytes(data)
@@ -424,30 +421,24 @@ def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(backend: Backen
     assert [path.name for path in tmp_path.glob("*.tar")] == []
 
 
-def test_a_backup_needs_room_and_a_name_that_is_free(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "taken.tar").write_bytes(b"mine")
-    with pytest.raises(CannotBackUp, match="exists already"):
-        back_up(backend.home, tmp_path / "taken.tar", quiet)
-    monkeypatch.setattr(backup, "SPARE_BYTES", 2**60)
-    with pytest.raises(CannotBackUp, match="free some space"):
-        back_up(backend.home, tmp_path / "backup.tar", quiet)
-    with pytest.raises(CannotBackUp, match="--home"):
-        back_up(tmp_path / "nothing-here", tmp_path / "backup.tar", quiet)
-
-
-def test_an_archive_is_its_owners_alone_and_not_there_before_it_is_whole(
+def test_a_backup_needs_room_and_a_free_name_is_its_owners_alone_and_not_there_before_it_is_whole(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(backend.home, tmp_path / "backup.tar", quiet)
     assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CannotBackUp, match="exists already"):
+        back_up(backend.home, tmp_path / "backup.tar", quiet)
+    with pytest.raises(CannotBackUp, match="--home"):
+        back_up(tmp_path / "nothing-here", tmp_path / "second.tar", quiet)
 
     def fail(*_: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backup, "_write_archive", fail)
     with pytest.raises(OSError, match="No space"):
+        back_up(backend.home, tmp_path / "second.tar", quiet)
+    monkeypatch.setattr(backup, "SPARE_BYTES", 2**60)
+    with pytest.raises(CannotBackUp, match="free some space"):
         back_up(backend.home, tmp_path / "second.tar", quiet)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.tar", "home"]
 

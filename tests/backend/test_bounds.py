@@ -25,7 +25,7 @@ def refused(act: Callable[[], object], field: str, words: str) -> None:
     assert words in details[0]["message"]
 
 
-def sent(actor: Actor, path: str, **body: object) -> Callable[[], object]:
+def sent(actor: Actor, path: str, **body: Any) -> Callable[[], object]:
     """What the typed client would not send."""
     return lambda: actor.client._to.send("POST", f"/api/v1/worker/{path}", body=body)
 

@@ -18,15 +18,6 @@ KINDS = ("grpo", "reward_model", "dpo", "sample")
 RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
 
 
-def test_the_same_key_makes_one_run(backend: Backend) -> None:
-    first = backend.client.create_run(GRPO, name="x", idempotency_key="k")
-    assert backend.client.create_run(GRPO, name="x", idempotency_key="k").id == first.id
-    with pytest.raises(ApiError, match="with another body") as caught:
-        backend.client.create_run(GRPO, name="y", idempotency_key="k")
-    assert caught.value.status == 409
-    assert len(backend.client.runs().items) == 1
-
-
 def test_the_stored_configuration_is_shown_as_it_is_even_if_it_would_be_refused_today(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     with backend.services.database.write() as tx:

@@ -64,7 +64,7 @@ def test_a_worker_that_was_only_slow_keeps_its_run(backend: Backend) -> None:
     assert backend.client.run(run.id).failures == 0
 
 
-def test_every_write_renews_the_lease(backend: Backend) -> None:
+def test_every_write_renews_the_lease_until_the_run_ends(backend: Backend) -> None:
     backend.client.create_run(GRPO)
     actor = Actor(backend.client)
     actor.claim()
@@ -72,6 +72,9 @@ def test_every_write_renews_the_lease(backend: Backend) -> None:
         backend.clock.now += 20
         write()
         assert Actor(backend.client, f"other {step}").claim() is None
+    assert not actor.finish().duplicate
+    with pytest.raises(ApiError, match="Attempt 1 no longer holds run 1: the run is finished"):
+        actor.beat()
 
 
 def test_a_lost_lease_costs_budget_and_the_next_worker_goes_on_from_the_checkpoint(backend: Backend) -> None:
@@ -94,25 +97,6 @@ def test_a_worker_whose_run_was_deleted_is_told_that_it_lost_it(backend: Backend
     with pytest.raises(ApiError, match="no longer exists") as caught:
         actor.beat()
     assert caught.value.code == "lease_lost"
-
-
-def test_ending_an_attempt_twice_is_harmless_and_ending_it_otherwise_is_refused(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    assert not actor.finish().duplicate
-    assert actor.finish().duplicate
-    for other in (lambda: actor.finish("stopped"), actor.fail, actor.beat):
-        with pytest.raises(ApiError) as caught:
-            other()
-        assert caught.value.code == "lease_lost"
-
-
-def test_starting_twice_is_harmless_and_starting_elsewhere_is_refused(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin(from_step=0)
-    assert actor.start(0).duplicate
-    with pytest.raises(ApiError, match="already began at step 0"):
-        actor.start(3)
 
 
 def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[..., Backend]) -> None:

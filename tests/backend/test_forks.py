@@ -82,7 +82,7 @@ def read_only(recorded: tuple[Path, Run], tmp_path_factory: pytest.TempPathFacto
 
 def place(checkpoint: CheckpointRef | None) -> tuple[int, int] | None:
     """Its run and its step."""
-    return checkpoint and (checkpoint.run_id, checkpoint.step)
+    return (checkpoint.run_id, checkpoint.step) if checkpoint else None
 
 
 def forked(backend: Backend, of: Run, at: int = AT, until: int = 70) -> tuple[Run, Actor]:

@@ -14,7 +14,18 @@ from backend.contract import protocol as p
 
 NUMBERS = [-1, 0, 1.5, 2**63 - 1, 2**63, -(2**63), 10**400, 1e308, float("nan"), float("inf")]
 TEXTS = ["", "\0", "\ud800", "é" * 300]
-ODD = [None, True, *NUMBERS, *TEXTS, [], {}, [[]], {"\ud800": 1}, [[[[]] * 2] * 2] * 2, {"a": [float("inf")]}]
+ODD: list[Any] = [
+    None,
+    True,
+    *NUMBERS,
+    *TEXTS,
+    [],
+    {},
+    [[]],
+    {"\ud800": 1},
+    [[[[]] * 2] * 2] * 2,
+    {"a": [float("inf")]},
+]
 REPORT = p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}, groups=[group()]).model_dump(mode="json")
 HEARTBEAT = {"attempt": 1, "worker": "one", "progress": {"phase": "rollout", "done": 1, "total": 2}}
 WORKER = {"name": "z", "device": "CPU", "store": "/nowhere", "versions": {"a": "1"}}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from processes import Site
-from serving import Backends
+from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.errors import Invalid
@@ -279,13 +279,11 @@ def test_a_bomb_is_refused_in_one_sentence_leaves_nothing_and_the_backend_stays_
     assert site.client.uploads()[0].rows == 2
 
 
-def test_rows_that_would_fill_the_disk_are_refused(tmp_path: Path) -> None:
-    with Backends(tmp_path / "home") as backends:
-        backend = backends.start(max_upload_bytes=100_000)
-        file = parquet(pa.table({"a": ["the same text"] * 100_000}))
-        assert len(file) < 10_000
-        with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
-            backend.client.upload("a.parquet", file)
+def test_rows_that_would_fill_the_disk_are_refused(start_backend: Callable[..., Backend]) -> None:
+    file = parquet(pa.table({"a": ["the same text"] * 100_000}))
+    assert len(file) < 10_000
+    with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
+        start_backend(max_upload_bytes=100_000).client.upload("a.parquet", file)
 
 
 def test_what_reads_a_file_has_none_of_the_backends_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,32 +172,25 @@ def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_
     assert Actor(backend.client).claimed().attempt == 2
 
 
-def test_a_retry_says_that_the_checkpoint_it_starts_from_was_deleted(backend: Backend) -> None:
-    source = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+def test_a_retry_says_that_the_checkpoint_it_starts_from_or_the_upload_it_reads_was_deleted(backend: Backend) -> None:
+    client, source = backend.client, backend.client.create_run(GRPO)
+    actor = Actor(client).begin()
     actor.report(0)
     actor.save(1)
     actor.finish()
-    run = backend.client.create_run({**GRPO, "model": {"source": f"run:{source.id}@1"}})
-    Actor(backend.client).begin().fail()
-    assert backend.client.command(run.id, "retry").status == "queued"
-    backend.client.command(run.id, "stop")
-    backend.client.delete_run(source.id)
-    said = refusal(lambda: backend.client.command(run.id, "retry"))
-    assert "clone it and change model.source: run 1 has no checkpoint at step 1" in said
-    assert status(backend, run.id) == "stopped"
-
-
-def test_a_retry_says_that_the_upload_it_reads_was_deleted(backend: Backend) -> None:
-    upload = backend.client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "3"}\n')
-    run = backend.client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
-    backend.client.command(run.id, "stop")
-    assert backend.client.command(run.id, "retry").status == "queued"
-    backend.client.command(run.id, "stop")
-    backend.client.delete_upload(upload.id)
-    said = refusal(lambda: backend.client.command(run.id, "retry"))
-    assert f"clone it and change its data: upload {upload.id} was deleted" in said
-    assert status(backend, run.id) == "stopped"
+    upload = client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "3"}\n')
+    starting = client.create_run({**GRPO, "model": {"source": f"run:{source.id}@1"}})
+    reading = client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
+    for run in (starting, reading):
+        client.command(run.id, "stop")
+        assert client.command(run.id, "retry").status == "queued"
+        client.command(run.id, "stop")
+    client.delete_run(source.id)
+    client.delete_upload(upload.id)
+    changes = "model.source: run 1 has no checkpoint at step 1", f"its data: upload {upload.id} was deleted"
+    for run, change in zip((starting, reading), changes, strict=True):
+        assert f"clone it and change {change}" in refusal(partial(client.command, run.id, "retry"))
+        assert status(backend, run.id) == "stopped"
 
 
 def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> None:

@@ -15,12 +15,9 @@ from backend.storage.tables import metadata
 Send = Callable[[Actor], object]
 
 
-def report(value: float, *, step: int = 0, **fields: object) -> Send:
-    def send(actor: Actor) -> object:
-        values = {"attempt": actor.attempt, "seq": 0, "step": step, "metrics": {"reward": value}, "groups": [group()]}
-        return actor.client.report(actor.run_id, p.Report.model_validate(values | fields))
-
-    return send
+def report(value: float, **fields: object) -> Send:
+    values = {"seq": 0, "step": 0, "metrics": {"reward": value}, "groups": [group()]} | fields
+    return lambda actor: actor.client.report(actor.run_id, p.Report.model_validate(values | {"attempt": actor.attempt}))
 
 
 def two_reports(value: float) -> Send:
