@@ -105,8 +105,7 @@ def test_a_backend_that_is_killed_and_started_again_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
-    site = processes.Site(tmp_path / "site")
-    try:
+    with processes.Site(tmp_path / "site") as site:
         first = site.backend()
         one = groupscope.start_run("mine", known=KNOWN, backend=site.url, home=tmp_path)
         steps(one, 0, 3)
@@ -122,8 +121,6 @@ def test_a_backend_that_is_killed_and_started_again_loses_and_doubles_nothing(
         assert site.client.metrics(run.id).series["reward"].step == list(range(8))
         assert len(site.client.groups(run.id, limit=200).items) == 8
         assert not list(left_over(tmp_path))
-    finally:
-        site.close()
 
 
 SCRIPT = """
