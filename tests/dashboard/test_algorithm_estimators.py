@@ -124,23 +124,23 @@ def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage
     assert state_in_words(whole, config).startswith("**Dead:**")
 
 
+KL: dict[str, Json] = {"beta": 0.1}
+
+
 @pytest.mark.parametrize(
     ("loss", "left"),
     [
-        ({"kl": {"beta": 0.0}}, "the policy is not moved by this group."),
-        ({"kl": {"beta": 0.1, "placement": "reward"}}, "the policy is not moved by this group."),
-        ({"kl": {"beta": 0.1}}, "only the KL penalty (β = 0.1) acts on its tokens."),
-        ({"entropy_bonus": 0.01}, "only the entropy bonus acts on its tokens."),
-        (
-            {"kl": {"beta": 0.1, "placement": "loss"}, "entropy_bonus": 0.01},
-            "only the KL penalty (β = 0.1) and the entropy bonus act on its tokens.",
-        ),
+        ({"kl": {"beta": 0.0}}, "the policy is not moved by this group"),
+        ({"kl": {**KL, "placement": "reward"}}, "the policy is not moved by this group"),
+        ({"kl": KL}, "only the KL penalty (β = 0.1) acts on its tokens"),
+        ({"entropy_bonus": 0.01}, "only the entropy bonus acts on its tokens"),
+        ({"kl": KL, "entropy_bonus": 0.01}, "only the KL penalty (β = 0.1) and the entropy bonus act on its tokens"),
     ],
 )
 def test_a_dead_group_says_what_still_moves_the_policy(loss: dict[str, Json], left: str) -> None:
     for chosen in (GroupZscore(), NormalizeThenSum()):
         config: dict[str, Json] = {"algorithm": {"advantage": chosen.model_dump(mode="json"), **loss}}
-        assert state_in_words(played(GroupZscore(), EQUAL), config).endswith(f"every advantage is 0 and {left}")
+        assert state_in_words(played(GroupZscore(), EQUAL), config).endswith(f"every advantage is 0 and {left}.")
 
 
 @pytest.mark.parametrize(
@@ -160,12 +160,6 @@ def test_equal_rewards_are_trained_on_where_they_are_not_compared(
     assert words in state_in_words(whole, config)
 
 
-def test_a_filtered_group_says_that_it_was_replaced() -> None:
-    replaced = group(completion_of(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
-    assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, CONFIG)
-    assert spell_advantage(replaced.completions[0], replaced, STORED) == "not trained on"
-
-
 def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
     twice, unknown = ({"rewards": {"functions": [{"kind": kind, "weight": 2.0}]}} for kind in ("correctness", "python"))
     right = group(completion_of(0, 1.0, 0.0), completion_of(1, 1.0, 0.0), state="zero_variance", mean=1.0, std=0.0)
@@ -177,23 +171,24 @@ def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
         assert "(all" not in state_in_words(unbounded, unknown)
 
 
-def test_a_probe_says_that_it_is_scored_and_never_trained_on() -> None:
+def test_a_filtered_group_says_that_it_was_replaced_and_a_probe_that_it_is_scored_and_never_trained_on() -> None:
+    replaced = group(completion_of(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
+    assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, CONFIG)
     probe = group(completion_of(0, 1.0, None), completion_of(1, 0.0, None), state="probe", mean=None, std=None)
     words = state_in_words(probe, CONFIG)
     assert words.startswith("**Probe:**")
     assert "2 of 2 completions were scored, 0.500 on average" in words
     assert "never trained on" in formula(probe, STORED)
-    assert spell_advantage(probe.completions[0], probe, STORED) == "not trained on"
+    for untrained in (replaced, probe):
+        assert spell_advantage(untrained.completions[0], untrained, STORED) == "not trained on"
 
 
 def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:
     one = completion_of(0, 1.0, 0.0)
-    lonely = group(one, completion_of(1, None, 0.0), state="unscored", mean=1.0, std=0.0).model_copy(
-        update={"scored": 1}
-    )
+    pair = group(one, completion_of(1, None, 0.0), state="unscored", mean=1.0, std=0.0)
+    lonely, nothing = (pair.model_copy(update={"scored": scored}) for scored in (1, 0))
     assert "fewer than two" in spell_advantage(one, lonely, STORED)
     assert "too few to compare: every advantage is 0 and only the KL penalty" in state_in_words(lonely, CONFIG)
-    nothing = lonely.model_copy(update={"scored": 0})
     words = "0 of 2 completions could be scored, and the policy is not moved by this group"
     assert words in state_in_words(nothing, CONFIG)
     assert "is trained on" in state_in_words(lonely, config_of(NoBaseline()))

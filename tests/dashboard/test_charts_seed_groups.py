@@ -166,10 +166,8 @@ def test_a_wide_band_is_cut_and_told_in_full_and_of_two_seeds_it_is_their_range(
     assert pair["high"] == pytest.approx(0.75 + 12.7062 * 0.05, abs=1e-3)
 
 
-def test_runs_of_different_speed_stay_together_along_wall_time_and_samples_lie_at_the_completions_made() -> None:
+def test_runs_of_different_speed_stay_together_along_wall_time() -> None:
     quick = member(0, reward=[0.1] * 10, step_time=[1.0] * 10)
     slow = member(1, reward=[0.3] * 10, step_time=[2.0] * 10)
     found = rows(group(quick, slow), seen=view(axis="time", zoom=(6.0, 9.0)))  # step s ends after 1.5 · (s + 1) seconds
     assert {step: n for step, (_, _, _, n) in found.items()} == {2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
-    table = band(group(member(0, reward=[0.1, 0.2])), "reward", view(axis="samples"))
-    assert table["x"].tolist() == [8.0, 16.0]
