@@ -247,7 +247,7 @@ def one_step(
     client: Client, groups: Sequence[GroupReport], metrics: Mapping[str, float] | None = None, **overrides: Json
 ) -> int:
     """A run under way that has reported its first step."""
-    run_id = queue(client, **overrides)
+    run_id = queue(client, "one step", **overrides)
     attempt = claim(client, run_id).attempt
     client.report(run_id, p.Report(attempt=attempt, seq=0, step=0, groups=list(groups), metrics=dict(metrics or {})))
     return run_id

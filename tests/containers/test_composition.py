@@ -56,15 +56,14 @@ def status(up: Composition, run_id: int) -> str:
 
 
 @EACH
-def test_a_container_has_no_rights_and_cannot_get_any(up: Composition, service: str) -> None:
+def test_a_container_has_no_rights_and_only_the_dashboard_is_published_on_this_machine_only(
+    up: Composition, service: str
+) -> None:
     known = dict(line.split(":", 1) for line in up.exec(service, "cat", "/proc/1/status").splitlines())
     assert {int(known[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert known["NoNewPrivs"].strip() == "1"
     assert set(known["Uid"].split()) == {"10001"}
 
-
-@EACH
-def test_only_the_dashboard_is_published_and_on_this_machine_only(up: Composition, service: str) -> None:
     bound = up.inspect(service)["HostConfig"]["PortBindings"] or {}
     published = [(place["HostIp"], place["HostPort"]) for places in bound.values() for place in places]
     assert published == ([("127.0.0.1", up.url.rpartition(":")[2])] if service == "dashboard" else [])

@@ -31,16 +31,6 @@ DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "soluti
 ELSEWHERE = ("name", "tags", "model.lora", "sampling.curriculum", "task.upload", "task.source.place")
 
 
-# A second each: one of a kind shows it.
-EACH_RECIPE = pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(card, id=card.id, marks=[] if card.id in ("grpo", "dpo") else pytest.mark.thorough)
-        for card in RECIPES
-    ],
-)
-
-
 def value_widgets(at: AppTest) -> dict[str, Widget]:
     """The widgets that each hold one value of the configuration, by path."""
     found: list[Widget] = [*at.number_input, *at.text_input, *at.text_area, *at.selectbox, *at.button_group, *at.toggle]
@@ -74,7 +64,11 @@ def nudge(widget: Widget) -> None:
         widget.set_value(f"{widget.value or ''}9")
 
 
-@EACH_RECIPE
+@pytest.mark.parametrize(  # a second each: one of a kind shows it
+    "recipe",
+    [pytest.param(one, marks=() if one.id in ("grpo", "dpo") else pytest.mark.thorough) for one in RECIPES],
+    ids=lambda one: one.id,
+)
 def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget_and_the_run_that_starts_has_it(
     open_page: Open, backend: Backend, recipe: RecipeCard
 ) -> None:

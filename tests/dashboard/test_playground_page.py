@@ -10,7 +10,6 @@ from serving import Backend
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
-from backend.contract import protocol as p
 from backend.storage.tables import run
 from dashboard.stored import put
 
@@ -37,7 +36,7 @@ def record(backend: Backend) -> int:
         for completion in reported.completions
     ]
     groups = [reported.model_copy(update={"completions": completions}), recorded.group_of(1, [1.0, 1.0, 0.0, 0.0])]
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=groups))
+    recorded.report(backend.client, run_id, claimed.attempt, 7, groups)
     return backend.client.groups(run_id).items[0].id
 
 

@@ -13,7 +13,6 @@ from on_screen import Open, one_for_all, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract import protocol as p
 from backend.contract.groups import GroupReport, GroupState
 from dashboard.charts.figure import PICKED
 from dashboard.prompts import draws
@@ -35,8 +34,7 @@ def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) 
     run_id = recorded.queue(backend.client, name)
     claimed = recorded.claim(backend.client, run_id)
     for step, groups in enumerate(steps):
-        sent = p.Report(attempt=claimed.attempt, seq=step, step=step, groups=list(groups))
-        backend.client.report(run_id, sent)
+        recorded.report(backend.client, run_id, claimed.attempt, step, groups)
     recorded.finish(backend.client, run_id, claimed)
     return run_id
 

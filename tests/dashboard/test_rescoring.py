@@ -7,12 +7,12 @@ import pytest
 import recorded
 import streamlit as st
 from on_screen import Open, draft_of, press, texts
+from planted import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, RunError
 from dashboard.before_launch.request import ask, files_now
 from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
@@ -24,29 +24,8 @@ OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "functio
 # ---- what looks like a mistake
 
 
-def group(rewards: list[float | None], lengths: list[int] | None = None) -> GroupScores:
-    """One whose only reward is `own`."""
-    known = [one for one in rewards if one is not None]
-    state = "unscored" if len(known) < 2 else "live" if len(set(known)) > 1 else "zero_variance"
-    mean = sum(known) / len(known) if known else 0.0
-    completions = [
-        {
-            "id": place,
-            "index": place,
-            "finish_reason": "stop",
-            "token_count": lengths[place] if lengths else 10,
-            "rewards": [{"name": "own", "raw": reward, "weight": 1.0}],
-            "reward": reward,
-            "advantage": None if reward is None else reward - mean,
-        }
-        for place, reward in enumerate(rewards)
-    ]
-    of = {"id": 1, "index": 0, "prompt_id": "a", "prompt": "", "scored": len(known), "state": state}
-    return GroupScores.model_validate({**of, "completions": completions})
-
-
 def marks(rewards: list[float | None], lengths: list[int] | None = None, **function: Json) -> list[str]:
-    return suspicions([group(rewards, lengths)], {"rewards": {"functions": [{**OWN, **function}]}})
+    return suspicions([scores_of(rewards, lengths)], {"rewards": {"functions": [{**OWN, **function}]}})
 
 
 @pytest.mark.parametrize(
@@ -81,15 +60,15 @@ def test_scores_that_look_right_or_are_not_there_are_not_marked() -> None:
 
 
 def test_a_change_or_a_lost_score_is_told_in_rewards_advantages_and_dead_groups() -> None:
-    before = [group([0.0, 1.0]), group([1.0, 1.0])]
-    after = [group([1.0, 0.0]), group([1.0, 0.0])]
+    before = [scores_of([0.0, 1.0]), scores_of([1.0, 1.0])]
+    after = [scores_of([1.0, 0.0]), scores_of([1.0, 0.0])]
     assert difference(before, after) == (
         "3 of 4 rewards changed: the mean went from 0.750 to 0.500, 4 advantages changed sign. "
         "Dead or unscored groups: 0 of 2 (1 before)."
     )
     assert difference(before, before) == "No reward changed."
 
-    assert difference([group([0.0, 1.0])], [group([0.0, None])]) == (
+    assert difference([scores_of([0.0, 1.0])], [scores_of([0.0, None])]) == (
         "1 of 2 rewards changed: the mean went from 0.500 to 0, 2 advantages changed sign. "
         "Dead or unscored groups: 1 of 1 (0 before)."
     )

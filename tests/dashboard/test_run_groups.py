@@ -72,7 +72,9 @@ def test_a_filter_that_is_chosen_as_the_run_moves_on_does_not_end_the_following(
     assert "step" not in at.query_params
 
 
-def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open, backend: Backend) -> None:
+def test_dead_groups_are_explained_with_the_numbers_of_the_step_and_not_called_0_where_a_penalty_tells_them_apart(
+    open_page: Open, backend: Backend
+) -> None:
     groups = [recorded.group_of(index, [1.0] * 4) for index in range(3)] + [recorded.group_of(3, [1.0, 0.1, 1.0, 1.0])]
     rate = {"rewards/correctness/mean": 0.9375}
     run_id = recorded.one_step(backend.client, groups, rate, sampling={"group_size": 4})
@@ -80,10 +82,6 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open,
     assert "4 groups: 1 live · 3 dead (all correct)" in page
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
-
-def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_called_0(
-    open_page: Open, backend: Backend
-) -> None:
     in_reward: Json = {"beta": 0.1, "placement": "reward", "estimator": "k1"}
     run_id = recorded.one_step(backend.client, [recorded.group_of(0, [1.0, 1.0])], algorithm={"kl": in_reward})
     page = shown(open_page("run", id=run_id, tab="groups"))
@@ -91,7 +89,7 @@ def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_cal
     assert "every advantage is 0" not in page
 
 
-def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_reward_has_no_bound(
+def test_harder_prompts_are_asked_for_where_every_answer_is_right_and_easier_ones_where_none_ever_was(
     open_page: Open, backend: Backend
 ) -> None:
     groups = [recorded.group_of(0, [1.0, 1.0])]
@@ -112,10 +110,6 @@ def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_r
     opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
     assert "all 2 scored completions got 1.00, so no completion is better than the mean" in opened
 
-
-def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompts(
-    open_page: Open, backend: Backend
-) -> None:
     run_id = recorded.queue(backend.client, sampling={"group_size": 2})
     claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(index, [0.0, 0.0]) for index in range(8)]

@@ -82,20 +82,18 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
     assert not start_disabled(form)
 
 
-@pytest.mark.parametrize("kind", LOGGED)
-def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from(
-    open_page: Open, backend: Backend, of_kind: Callable[[str], int], kind: str
+def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from_also_before_there_are_any(
+    open_page: Open, backend: Backend, of_kind: Callable[[str], int]
 ) -> None:
-    at = open_page("run", id=of_kind(kind), tab="pairs")
-    said = shown(at).replace("\\", "")
-    assert "of each group of 8 completions the best against the worst, by correctness, format" in said
-    table = at.dataframe[0].value
-    assert table["step"].tolist() == [1, 0]
-    assert set(table["margin"]) == {"−0.250"}
-    assert (table["chosen"][0], table["rejected"][0]) == ("*two*", "<b>three</b>")
+    for kind in LOGGED:
+        at = open_page("run", id=of_kind(kind), tab="pairs")
+        said = shown(at).replace("\\", "")
+        assert "of each group of 8 completions the best against the worst, by correctness, format" in said
+        table = at.dataframe[0].value
+        assert table["step"].tolist() == [1, 0]
+        assert set(table["margin"]) == {"−0.250"}
+        assert (table["chosen"][0], table["rejected"][0]) == ("*two*", "<b>three</b>")
 
-
-def test_before_the_first_step_there_are_no_pairs_and_a_data_set_is_named(open_page: Open, backend: Backend) -> None:
     source: Json = {"kind": "dataset", "source": "hub:someone/pairs", "rejected_column": "worse"}
     config = DpoConfig.model_validate({"pairs": source}).model_dump(mode="json")
     run = backend.client.create_run(config)

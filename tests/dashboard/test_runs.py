@@ -148,11 +148,15 @@ def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(ope
     assert " left" not in bars()
 
 
-def test_a_row_tells_why_a_run_failed(open_page: Open, backend: Backend) -> None:
+def test_a_row_tells_why_a_run_failed_and_a_refused_action_is_said_in_the_backends_words(
+    open_page: Open, backend: Backend
+) -> None:
     run = claimed(backend, "broken")
+    at = open_page("runs")
     error = RunError(code="dataset", message="The column *answer* is missing in rows 3, 17.")
     backend.client.fail(run.id, p.Fail(attempt=1, error=error))
-    at = open_page("runs")
+    at.button(key=f"pause-{run.id}").click().run()
+    assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
     assert ":red[The column *answer* is missing in rows 3, 17.]" in texts(at)
     at.button(key=f"retry-{run.id}").click().run()
     assert backend.client.run(run.id).status == "queued"
@@ -222,14 +226,6 @@ def test_pause_resume_and_stop_are_clicks_and_stopping_asks_first(open_page: Ope
         at.button(key=f"stop-{run.id}-{answer}").click().run()
         assert backend.client.run(run.id).requested == requested
         assert "Stop it?" not in texts(at)
-
-
-def test_a_refused_action_is_said_in_the_backends_words(open_page: Open, backend: Backend) -> None:
-    run = claimed(backend, "busy")
-    at = open_page("runs")
-    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
-    at.button(key=f"pause-{run.id}").click().run()
-    assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
 
 
 def test_chosen_runs_are_compared_by_an_address(open_page: Open, backend: Backend) -> None:

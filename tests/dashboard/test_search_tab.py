@@ -7,7 +7,6 @@ from on_screen import Open, one_for_all, press, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract import protocol as p
 from dashboard.components.listing import ROWS
 
 backend = pytest.fixture(one_for_all)  # only one test adds to the run, and it has its own
@@ -22,7 +21,7 @@ def record(backend: Backend) -> int:
     )
     dead = recorded.group_of(1, [1.0] * 60, texts=[f"number {place}" for place in range(60)])
     for step, group in enumerate((first, dead)):
-        backend.client.report(made, p.Report(attempt=claimed.attempt, seq=step, step=step, groups=[group]))
+        recorded.report(backend.client, made, claimed.attempt, step, [group])
     return made
 
 
@@ -91,9 +90,7 @@ def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_sin
     run_id = record(backend)
     at = open_page("run", id=run_id, tab="search", hit_order="latest first")
     seen = backend.client.completions(run_id, sort="-step", limit=1).items[0]
-    backend.client.report(
-        run_id, p.Report(attempt=1, seq=2, step=2, groups=[recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
-    )
+    recorded.report(backend.client, run_id, 1, 2, [recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
     at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
     follow(at.run())
     assert at.query_params == {"id": str(seen.group_id), "tokens": str(seen.index + 1)}

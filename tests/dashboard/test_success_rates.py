@@ -5,12 +5,12 @@ import json
 import pytest
 import recorded
 from on_screen import Open, draft_of, one_for_all, press, texts
+from planted import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
-from backend.contract.inspection import GroupScores
 from backend.contract.task import Dataset, row_id
 from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
@@ -36,25 +36,8 @@ def test_a_rate_counts_in_the_bar_that_is_named_by_its_ends_and_the_figure_count
 
 
 def test_a_prompt_that_was_asked_twice_has_one_rate() -> None:
-    twice = [scores(1, [1.0, 1.0]), scores(2, [0.0, 1.0]), scores(3, [None, None])]
-    assert rates_of(twice, {"rewards": {"functions": [{"name": "right", "kind": "correctness"}]}}, None) == {"a": 0.75}
-
-
-def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
-    """A group that asked the prompt `a`."""
-    completions = [
-        {
-            "id": place,
-            "index": place,
-            "token_count": 1,
-            "finish_reason": "stop",
-            "rewards": [{"name": "right", "raw": reward, "weight": 1.0}],
-            "reward": reward,
-        }
-        for place, reward in enumerate(rewards)
-    ]
-    group = {"id": group_id, "index": 0, "prompt_id": "a", "prompt": "", "scored": 2, "state": "live"}
-    return GroupScores.model_validate({**group, "completions": completions})
+    twice = [scores_of([1.0, 1.0]), scores_of([0.0, 1.0]), scores_of([None, None])]
+    assert rates_of(twice, {"rewards": {"functions": [{"name": "own", "kind": "correctness"}]}}, None) == {"a": 0.75}
 
 
 # ---- the page
@@ -165,7 +148,9 @@ def test_a_band_becomes_the_forms_data_with_one_click_and_brings_its_task_back_i
 
 
 @pytest.mark.thorough
-def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backend: Backend) -> None:
+def test_a_band_leaves_what_was_changed_in_the_form_since_and_one_without_a_prompt_is_not_to_be_kept(
+    open_page: Open, backend: Backend
+) -> None:
     at, task = measured(open_page, backend, RATES)
     shares = {"a": 1.0, "b": 2.0, "c": 3.0}
     changed = {"template": "Reckon: {prompt}", "system_prompt": "A number.", "source_column": "level", "shares": shares}
@@ -186,11 +171,6 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backe
         "shares": {name: shares[name] for name in kept},
     }
 
-
-@pytest.mark.thorough
-def test_without_a_prompt_in_the_band_there_is_nothing_to_keep_and_a_few_have_no_chart(
-    open_page: Open, backend: Backend
-) -> None:
     at, _ = measured(open_page, backend, [0] * 12 + [G] * 12)
     [keep] = [button for button in at.button if button.label.startswith("Keep")]
     assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)

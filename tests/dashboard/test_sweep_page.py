@@ -165,15 +165,7 @@ def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Back
     assert finals(at)["grpo-notebook"]["n"] == "3"
 
 
-def test_stopping_a_sweep_from_its_page_takes_the_rest_out_of_the_queue(
-    open_page: Open, backend: Backend, sweep: Sweep
-) -> None:
-    at = open_page("compare", sweep=sweep.id)
-    press(at, "Stop all")
-    assert backend.client.sweep(sweep.id).statuses == {"finished": 5, "stopped": 1}
-
-
-def test_a_sweep_without_results_says_what_will_appear_and_one_whose_runs_were_deleted_says_so(
+def test_a_sweep_without_results_says_what_will_appear_is_stopped_by_a_click_and_says_so_if_its_runs_were_deleted(
     open_page: Open, backend: Backend
 ) -> None:
     made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
@@ -181,7 +173,8 @@ def test_a_sweep_without_results_says_what_will_appear_and_one_whose_runs_were_d
     assert "A row appears for each setting as soon as one of its runs has finished" in texts(at)
     assert "no finished runs to compare" in texts(at)
 
-    backend.client.stop_sweep(made.id)
+    press(at, "Stop all")
+    assert backend.client.sweep(made.id).statuses == {"stopped": 2}
     for run in made.runs:
         backend.client.delete_run(run.id)
     assert "All runs of this sweep were deleted" in texts(open_page("compare", sweep=made.id))

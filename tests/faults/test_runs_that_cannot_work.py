@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from processes import Site, tiny_run
+from processes import Site, error_of, tiny_run
 
 pytestmark = pytest.mark.slow
 
@@ -77,10 +77,9 @@ def test_it_fails_once_with_its_reason(
     code, says = WRONG[configure]
     ended = site.wait_for_end(runs[configure])
     assert ended.status == "failed"
-    assert ended.error is not None
-    assert ended.error.code == code
-    assert says in ended.error.message
-    assert "Traceback" not in ended.error.message
+    assert error_of(ended).code == code
+    assert says in error_of(ended).message
+    assert "Traceback" not in error_of(ended).message
     assert ended.attempt == 1  # a mistake would be made again: it is not tried again
 
 
