@@ -11,11 +11,11 @@ import pytest
 from judge_service import Service
 from processes import wait_until
 from pydantic import AnyHttpUrl
+from test_learner_axes import scores_of
 from witness import Witness, train
 from witness import configured as run_of
 from worker_models import items, tiny_policy
 
-from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Correctness, Format, Judge, Rewards
 from worker.evaluation import evaluate, success
@@ -66,14 +66,11 @@ def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored
     monkeypatch: pytest.MonkeyPatch, unscored: float
 ) -> None:
     """Success rate 0.3 and 4 samples: 1 − 0.7⁴ = 0.76."""
-    random, config = np.random.default_rng(4), configured(RIGHT)
+    random, config = np.random.default_rng(4), configured(Correctness(name="r"))
     asked = items(1) * 20_000
     raws = np.where(random.random(80_000) < unscored, np.nan, random.random(80_000) < 0.3)
-    scores = Scores(
-        [[RewardScore(name="right", raw=None if np.isnan(raw) else raw, weight=1.0)] for raw in raws.tolist()], raws
-    )
     rollout = Rollout(asked, [], [], 4, [Completion([5])])
-    monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores))
+    monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores_of(raws)))
     metrics = evaluate(GroupSampler(cast(Policy, None), cast(Engine, None)), asked, config)
     assert metrics["eval/pass@1"] == pytest.approx(0.3, abs=0.01)
     assert metrics["eval/pass@4"] == pytest.approx(0.7599, abs=0.02)

@@ -33,7 +33,7 @@ def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: obj
     )
 
 
-def scored(rewards_R: Sequence[float]) -> Scores:
+def scores_of(rewards_R: Sequence[float]) -> Scores:
     raws = [None if math.isnan(reward) else reward for reward in rewards_R]
     return Scores([[RewardScore(name="r", raw=raw, weight=1.0)] for raw in raws], np.array(rewards_R, dtype=np.float64))
 
@@ -43,7 +43,7 @@ def step(
 ) -> tuple[Batch, Credit, Update]:
     batch = learner.split(rollout)
     learner.measure_before(batch)
-    credit = assign_credit(config, scored(rewards_R), batch.tokens)
+    credit = assign_credit(config, scores_of(rewards_R), batch.tokens)
     return batch, credit, learner.update(0, batch, credit, ~torch.tensor(rewards_R).isnan())
 
 
@@ -128,7 +128,7 @@ def test_an_unscored_completion_teaches_the_critic_nothing_and_counts_in_none_of
         assert policy.value_head is not None
         torch.nn.init.constant_(policy.value_head.weight, 0.1)
         batch, credit, update = step(learner, config, rollout, [*REWARDS[:-1], math.nan])
-        metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
+        metrics = step_metrics(Scored(rollout, scores_of(REWARDS)), None, batch.tokens, credit, update)
         results.append([metrics[name] for name in ("loss", "loss/value_avg", "explained_variance", "grad_norm")])
     assert results[0] == pytest.approx(results[1], abs=1e-6)
 
@@ -154,13 +154,13 @@ def test_a_penalty_in_the_reward_is_beta_times_the_completions_kl_a_part_of_its_
     penalised = torch.tensor(REWARDS).double() - 0.5 * log_ratio.nan_to_num(nan=0.0).double().sum(-1)
     assert torch.allclose(torch.from_numpy(credit.rewards_P_G).flatten(), penalised, atol=1e-4)
     assert "kl" not in update.metrics  # the loss has no penalty
-    reports = group_reports(rollout, scored(REWARDS), credit, batch.tokens, beta=0.5)
+    reports = group_reports(rollout, scores_of(REWARDS), credit, batch.tokens, beta=0.5)
     for completion in (one for group in reports for one in group.completions):
         assert [one.name for one in completion.rewards] == ["r", "kl_penalty"]
         assert completion.reward == pytest.approx(sum((one.raw or 0.0) * one.weight for one in completion.rewards))
     assert [one.state for one in reports] == ["live", "zero_variance", "live"]
     assert credit.advantages_R_T[4:8].abs().min() > 0  # to stay near the reference is all that it teaches
-    metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
+    metrics = step_metrics(Scored(rollout, scores_of(REWARDS)), None, batch.tokens, credit, update)
     assert metrics["frac_reward_zero_std"] == pytest.approx(1 / 3)
 
 
@@ -170,12 +170,12 @@ def test_one_place_decides_that_rewards_equal_up_to_rounding_are_a_dead_group() 
     rollout = roll_out(policy, config)
     rewards = [0.3, 0.1 + 0.2, 0.3, 0.3, *REWARDS[:4], *[0.1 * 3, 0.3, 0.3, 0.3]]
     batch, credit, update = step(Learner(policy, config), config, rollout, rewards)
-    reports = group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)
+    reports = group_reports(rollout, scores_of(rewards), credit, batch.tokens, beta=0.0)
     assert [one.state for one in reports] == ["zero_variance", "live", "zero_variance"]
     assert [one.advantage for one in reports[0].completions] == [0.0] * 4
-    metrics = step_metrics(Scored(rollout, scored(rewards)), None, batch.tokens, credit, update)
+    metrics = step_metrics(Scored(rollout, scores_of(rewards)), None, batch.tokens, credit, update)
     assert metrics["frac_reward_zero_std"] == pytest.approx(2 / 3)
-    assert live_in(config.algorithm.advantage, scored(rewards), 4).tolist() == [False, True, False]
+    assert live_in(config.algorithm.advantage, scores_of(rewards), 4).tolist() == [False, True, False]
 
 
 def test_a_prompt_drawn_twice_in_a_batch_stays_two_groups() -> None:
@@ -185,7 +185,7 @@ def test_a_prompt_drawn_twice_in_a_batch_stays_two_groups() -> None:
     rollout = roll_out(policy, config, asked=[first, first, other])
     rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, *REWARDS[:4]]
     batch, credit, _ = step(Learner(policy, config), config, rollout, rewards)
-    reports = group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)
+    reports = group_reports(rollout, scores_of(rewards), credit, batch.tokens, beta=0.0)
     assert [(one.index, one.prompt_id) for one in reports[:2]] == [(0, first.id), (1, first.id)]
     assert [one.reward_mean for one in reports[:2]] == [0.25, 0.75]
     advantages = [one.completions[0].advantage for one in reports[:2]]
@@ -195,12 +195,12 @@ def test_a_prompt_drawn_twice_in_a_batch_stays_two_groups() -> None:
     assert [one.ids for one in rollout.completions_R[:4]] != [one.ids for one in rollout.completions_R[4:8]]
 
 
-def test_a_group_of_one_that_is_scored_is_not_called_unscored() -> None:
+def test_a_group_of_one_that_is_scored_is_not_called_unscores_of() -> None:
     policy = random_policy(vocabulary=300)
     config = configured(PPO, group_size=1)
     rollout, rewards = roll_out(policy, config), [1.0, 0.0, math.nan]
     batch, credit, _ = step(Learner(policy, config), config, rollout, rewards)
-    states = [one.state for one in group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)]
+    states = [one.state for one in group_reports(rollout, scores_of(rewards), credit, batch.tokens, beta=0.0)]
     assert states == ["zero_variance", "zero_variance", "unscored"]
 
 

@@ -12,8 +12,7 @@ from test_learner import advantages, configured, ragged
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import Qwen2Config, Qwen2ForCausalLM
-from worker_models import tiny_policy
+from worker_models import random_policy
 
 from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
@@ -68,17 +67,9 @@ class Watch(TorchDispatchMode):
 def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     """Half precision, as on a GPU."""
     monkeypatch.setitem(device._ABILITIES, "meta", replace(device._ABILITIES["cuda"], recorder=None))
-    config = Qwen2Config(
-        vocab_size=2048,  # more than the likeliest, which top-p looks at first where it may look
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-    )
-    model = Qwen2ForCausalLM(config).to(torch.bfloat16)
-    made = Policy(model, tiny_policy(reference=False).tokenizer, META, "float32")
+    # A vocabulary of more than the likeliest, which top-p looks at first where it may look.
+    plain = random_policy(2048, dtype=torch.bfloat16)
+    made = Policy(plain.model, plain.tokenizer, META, "float32")
     monkeypatch.setattr(made._pass, "_checked", True)  # it compares numbers, which there are none of
     return made
 

@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from test_bfloat16 import dimensions
 from test_learner import train as update_on
 from transformers import LlamaConfig, LlamaForCausalLM
 from witness import Witness, configured, train
 from worker_models import CPU, roll_out, tiny_policy
 
+from backend.catalog import SHAPES
+from backend.contract.recipes import SMOLLM2
 from worker.learner import Learner
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
@@ -65,16 +68,8 @@ def test_ten_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equal
 def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(tokens: int, adapters: bool) -> None:
     """Products of these widths are cut into other blocks than those of the shipped model; one layer shows it as thirty do."""
     torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=1,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        tie_word_embeddings=True,
-    )
-    model = LlamaForCausalLM(shape)
+    shape = SHAPES[SMOLLM2].model_copy(update={"layers": 1})
+    model = LlamaForCausalLM(LlamaConfig(**dimensions(shape)))
     if adapters:
         model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
     policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32")

@@ -225,18 +225,16 @@ def test_without_a_connection_a_hub_model_is_refused_after_one_question(question
     )
 
 
-def test_without_a_connection_a_hub_model_is_loaded_from_the_cache(hub: Hub, questions: list[object]) -> None:
+def test_without_a_connection_a_hub_model_is_loaded_from_a_whole_cache_and_refused_at_once_from_a_part(
+    hub: Hub, questions: list[object]
+) -> None:
     source = pinned(named(NAME))
     assert commit_of(source) == FIRST
     load_policy(Model(), source, CPU)
     with pytest.raises(RunFailure, match="not a sequence classifier"):
         load_reward_model(source, CPU, "float32")
-    assert len(questions) == 1
-
-
-def test_without_a_connection_what_the_cache_has_in_part_is_refused_at_once(hub: Hub, questions: list[object]) -> None:
     [weights_file] = (hub.cache / "models--owner--name" / "snapshots" / FIRST).glob("*.safetensors")
     weights_file.unlink()
     with pytest.raises(RunFailure, match="owner/name cannot be loaded"):
-        load_policy(Model(), pinned(named(NAME)), CPU)
+        load_policy(Model(), source, CPU)
     assert len(questions) == 1
