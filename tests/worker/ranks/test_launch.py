@@ -53,6 +53,7 @@ def meeting() -> Iterator[tuple[str, str]]:
     """Where the nodes of a run meet."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     yield f"127.0.0.1:{store.port}", "meeting"
+    del store  # it answers until here
 
 
 def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
