@@ -7,9 +7,9 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 from trl_cases import CASES, K3, NO_KL, Case
-from worker_models import CPU, items, roll_out, tiny_policy
+from worker_models import CPU, items, random_policy, roll_out
 
 from backend.contract.advantage import GroupZscore
 from backend.contract.groups import RewardScore
@@ -49,21 +49,9 @@ class Start:
     """Weights to begin with, in a folder from which TRL loads its reference."""
 
     def __init__(self, folder: Path) -> None:
-        torch.manual_seed(0)
-        tokenizer = tiny_policy(reference=False).tokenizer
-        config = LlamaConfig(
-            vocab_size=300,
-            hidden_size=64,
-            intermediate_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        LlamaForCausalLM(config).save_pretrained(folder)
-        self.folder, self.tokenizer = folder, tokenizer
+        made = random_policy(300, dtype=torch.float32)
+        made.model.save_pretrained(folder)
+        self.folder, self.tokenizer = folder, made.tokenizer
 
     def model(self, *, adapters: bool) -> LlamaForCausalLM:
         model = LlamaForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
