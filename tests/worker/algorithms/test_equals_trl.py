@@ -151,7 +151,7 @@ def our_loss(algorithm: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, TokenT
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> None:
     case = CASES[name]
-    trainer = bare_trainer(**case.trl)
+    trainer, clipped = bare_trainer(**case.trl), 0
     for seed in SEEDS:
         batch = Batch.draw(seed)
         expected_loss, expected_gradient = trl_loss(trainer, batch)
@@ -163,13 +163,8 @@ def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> 
         for metric, part in case.metrics.items():
             mean = (getattr(terms, part).detach() * batch.mask).sum() / batch.mask.sum()
             assert float(mean) == pytest.approx(trainer._metrics["train"][metric][-1], rel=1e-5), metric
-
-
-@pytest.mark.parametrize("name", ["grpo", "cispo", "gspo"])
-def test_the_batches_reach_the_clipped_region(name: str) -> None:
-    """Otherwise the comparison would say nothing about clipping."""
-    parts = [our_loss(CASES[name].ours, Batch.draw(seed))[2] for seed in SEEDS]
-    assert sum(int(terms.high_R_T.sum()) for terms in parts) > 50
+        clipped += int(terms.high_R_T.sum())
+    assert clipped > 50 or name not in ("grpo", "cispo", "gspo"), "without clipping this says nothing about it"
 
 
 def trl_advantages(trainer: "GRPOTrainer", rewards_by_function: Tensor, weights: Tensor) -> Tensor:
