@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch import Tensor
-from trl_cases import CASES
+from trl_cases import CASES, SETTINGS
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
@@ -73,14 +73,10 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     def make(**settings: object) -> "GRPOTrainer":
         config = GRPOConfig(
             output_dir=str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            use_bias_correction_kl=False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
             max_completion_length=MAX_NEW_TOKENS,
             per_device_train_batch_size=ROWS,
             num_generations=4,
-            **settings,
+            **SETTINGS | settings,
         )
         trainer = object.__new__(GRPOTrainer)
         model = torch.nn.Identity()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from numpy.testing import assert_allclose
 from processes import wait_until
-from scorers import acting, error, raws
+from scorers import acting, error, raws, samples
 
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
 from worker.rewards.function_process import Child, RewardProcessError
@@ -27,13 +27,8 @@ from worker.tasks.items import Item
 pytestmark = pytest.mark.slow
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
-ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
 TIME_LIMIT = 1.0  # seconds, of what hangs
 FORKED = multiprocessing.get_context("fork")  # a worker without the seconds that importing torch takes
-
-
-def samples(*texts: str) -> list[Sample]:
-    return [Sample(text, 25, ITEM) for text in texts]
 
 
 @pytest.fixture(scope="module")
