@@ -1,6 +1,7 @@
 """The OpenAPI document says of every route what can really happen."""
 
-from collections.abc import Iterator
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,6 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return document(create_app(Settings(home=home, token=SecretStr("t" * 40))))
 
 
-def references(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(value.get("$ref"), str):
-            yield value["$ref"]
-        for child in value.values():
-            yield from references(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from references(child)
-
-
 def test_every_route_says_each_error_in_the_one_shape(described: dict[str, Any]) -> None:
     for path, methods in described["paths"].items():
         for operation in methods.values() if path != OPEN else ():
@@ -46,7 +36,7 @@ def test_every_reference_is_defined_once_in_the_document_and_no_word_is_about_ho
     described: dict[str, Any],
 ) -> None:
     defined = described["components"]["schemas"]
-    assert {reference.removeprefix(SCHEMAS) for reference in references(described)} <= set(defined)
+    assert set(re.findall(rf'"\$ref": "{SCHEMAS}([^"]+)"', json.dumps(described))) <= set(defined)
     assert "$defs" not in str(described)
     assert "FastAPI" not in str(described)
 

@@ -16,14 +16,7 @@ from backend.contract.sample import SampleConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "recipes"
-SECTIONS = [
-    "Formula",
-    "Code",
-    "Configuration",
-    "Source",
-    "When to use it, and when not",
-    "What its charts should look like",
-]
+SECTIONS = "Formula|Code|Configuration|Source|When to use it, and when not|What its charts should look like".split("|")
 ASSUMES_A_TUTORIAL = re.compile(r"the (blog|notebook|guide|documents)\b", re.IGNORECASE)
 EACH = pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
 

@@ -195,24 +195,19 @@ def test_components_that_differ_make_a_group_live_though_their_totals_are_equal(
     assert not unweighted.advantages_P_G.any()
 
 
-def test_a_completion_that_lacks_one_component_moves_no_components_baseline() -> None:
+def test_a_completion_that_lacks_one_component_or_the_total_moves_no_components_baseline() -> None:
     components = np.random.default_rng(1).random((2, 4, 2))
-    weights, without = np.array([1.0, 2.0]), components.copy()
+    weights, without, totals = np.array([1.0, 2.0]), components.copy(), components.sum(-1)
+    totals[0, 3] = NAN
+    untotalled = estimate(NormalizeThenSum(), totals, components_P_G_K=components.copy(), weights_K=weights)
     components[0, 3, 1] = NAN
     without[0, 3] = NAN  # its other component says nothing either
     measured = normalize_then_sum(components, weights, eps=1e-4)
     assert measured[0, 3] == 0
+    np.testing.assert_array_equal(measured, untotalled.advantages_P_G)
     np.testing.assert_array_equal(measured, normalize_then_sum(without, weights, eps=1e-4))
     only_it_differs = np.array([[[1.0, 0.0], [1.0, 0.0], [9.0, NAN]]])
     assert not live_by_component(only_it_differs, weights).any()
-
-
-def test_a_completion_without_a_total_is_unscored_whatever_its_components() -> None:
-    components = np.random.default_rng(1).random((2, 4, 2))
-    weights, totals, without = np.ones(2), components.sum(-1), components.copy()
-    totals[0, 3], without[0, 3] = NAN, NAN
-    measured = estimate(NormalizeThenSum(), totals, components_P_G_K=components, weights_K=weights)
-    np.testing.assert_array_equal(measured.advantages_P_G, normalize_then_sum(without, weights, eps=1e-4))
 
 
 def test_gae_is_refused_with_where_to_go() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch import Tensor
-from trl_cases import CASES
+from trl_cases import CASES, SETTINGS
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
@@ -73,14 +73,10 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     def make(**settings: object) -> "GRPOTrainer":
         config = GRPOConfig(
             output_dir=str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            use_bias_correction_kl=False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
             max_completion_length=MAX_NEW_TOKENS,
             per_device_train_batch_size=ROWS,
             num_generations=4,
-            **settings,
+            **SETTINGS | settings,
         )
         trainer = object.__new__(GRPOTrainer)
         model = torch.nn.Identity()
@@ -151,7 +147,7 @@ def our_loss(algorithm: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, TokenT
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> None:
     case = CASES[name]
-    trainer = bare_trainer(**case.trl)
+    trainer, clipped = bare_trainer(**case.trl), 0
     for seed in SEEDS:
         batch = Batch.draw(seed)
         expected_loss, expected_gradient = trl_loss(trainer, batch)
@@ -163,13 +159,8 @@ def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> 
         for metric, part in case.metrics.items():
             mean = (getattr(terms, part).detach() * batch.mask).sum() / batch.mask.sum()
             assert float(mean) == pytest.approx(trainer._metrics["train"][metric][-1], rel=1e-5), metric
-
-
-@pytest.mark.parametrize("name", ["grpo", "cispo", "gspo"])
-def test_the_batches_reach_the_clipped_region(name: str) -> None:
-    """Otherwise the comparison would say nothing about clipping."""
-    parts = [our_loss(CASES[name].ours, Batch.draw(seed))[2] for seed in SEEDS]
-    assert sum(int(terms.high_R_T.sum()) for terms in parts) > 50
+        clipped += int(terms.high_R_T.sum())
+    assert clipped > 50 or name not in ("grpo", "cispo", "gspo"), "without clipping this says nothing about it"
 
 
 def trl_advantages(trainer: "GRPOTrainer", rewards_by_function: Tensor, weights: Tensor) -> Tensor:

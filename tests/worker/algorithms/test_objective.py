@@ -69,12 +69,9 @@ def test_a_penalty_that_is_off_or_in_the_reward_is_not_in_the_loss(kl: Kl) -> No
     np.testing.assert_array_equal(measured.loss_R_T, PLAIN)
 
 
-def test_the_entropy_bonus_lowers_the_loss() -> None:
+def test_the_entropy_bonus_lowers_the_loss_and_the_value_loss_joins_only_under_gae() -> None:
     measured = terms(Algorithm(kl=NO_KL, entropy_bonus=0.1), entropy_R_T=ENTROPY)
     np.testing.assert_allclose(measured.loss_R_T, PLAIN - 0.1 * ENTROPY)
-
-
-def test_the_value_loss_joins_only_under_gae() -> None:
     values = {"values_R_T": VALUES, "returns_R_T": RETURNS}
     measured = terms(Algorithm(kl=NO_KL, advantage=Gae(value_coefficient=0.3)), **values)
     np.testing.assert_allclose(measured.loss_R_T, PLAIN + 0.3 * (VALUES - RETURNS) ** 2)

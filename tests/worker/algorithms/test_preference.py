@@ -106,5 +106,6 @@ def test_grpo_on_two_completions_takes_dpos_direction_for_equal_lengths_and_with
         loss.backward(retain_graph=True)
         directions.append(torch.cat([parameter.grad.flatten() for parameter in policy.parameters()]))
         assert directions[-1].norm() > 1e-3
-    cosine = float(torch.cosine_similarity(*directions, dim=0))
+    ours, theirs = directions
+    cosine = float(torch.cosine_similarity(ours, theirs, dim=0))
     assert cosine == pytest.approx(1, abs=1e-6) if same else cosine < 0.99

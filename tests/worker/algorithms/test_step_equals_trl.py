@@ -7,9 +7,9 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
-from trl_cases import CASES, K3, NO_KL, Case
-from worker_models import CPU, items, roll_out, tiny_policy
+from transformers import LlamaForCausalLM
+from trl_cases import CASES, K3, NO_KL, SETTINGS, Case
+from worker_models import CPU, items, random_policy, roll_out
 
 from backend.contract.advantage import GroupZscore
 from backend.contract.groups import RewardScore
@@ -27,13 +27,9 @@ GROUP, RATE, TEMPERATURE = 4, 1e-3, 0.9
 # whole learning rates.
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.3, 0.7]
 LOSSES = [name for name in CASES if "k3" not in name]
-SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": "none",
+ONE_STEP = SETTINGS | {
     "save_strategy": "no",
     "disable_tqdm": True,
-    "use_bias_correction_kl": False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
     "max_completion_length": 16,
     "per_device_train_batch_size": len(REWARDS),
     "num_generations": GROUP,
@@ -49,21 +45,9 @@ class Start:
     """Weights to begin with, in a folder from which TRL loads its reference."""
 
     def __init__(self, folder: Path) -> None:
-        torch.manual_seed(0)
-        tokenizer = tiny_policy(reference=False).tokenizer
-        config = LlamaConfig(
-            vocab_size=300,
-            hidden_size=64,
-            intermediate_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        LlamaForCausalLM(config).save_pretrained(folder)
-        self.folder, self.tokenizer = folder, tokenizer
+        made = random_policy(300, dtype=torch.float32)
+        made.model.save_pretrained(folder)
+        self.folder, self.tokenizer = folder, made.tokenizer
 
     def model(self, *, adapters: bool) -> LlamaForCausalLM:
         model = LlamaForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
@@ -117,7 +101,7 @@ def trl_update(start: Start, case: Case, rollout: Rollout, folder: Path, *, adap
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **_: REWARDS,
-        args=GRPOConfig(output_dir=str(folder), **SETTINGS, **case.trl),
+        args=GRPOConfig(output_dir=str(folder), **ONE_STEP, **case.trl),
         train_dataset=Dataset.from_list([{"prompt": text} for text in rollout.prompt_texts_P]),
         processing_class=copy.deepcopy(start.tokenizer),
     )

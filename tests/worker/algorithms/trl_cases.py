@@ -7,6 +7,8 @@ from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.surrogate import Cispo, Clip, Sapo, Vespo
 
 NO_KL = Kl(beta=0)
+# TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without.
+SETTINGS = {"use_cpu": True, "bf16": False, "report_to": "none", "use_bias_correction_kl": False}
 K3 = Kl(beta=0.04, estimator="k3", placement="loss")
 plain = partial(Algorithm, kl=NO_KL)
 

@@ -18,15 +18,6 @@ def hang() -> object:
         pass
 
 
-def hang_without_the_interpreter() -> object:
-    return 95**7777**2121  # one operation, which never lets another thread run
-
-
-def sleep() -> object:
-    signal.pause()
-    return 1.0
-
-
 def print_without_end() -> object:
     while True:
         print("x" * 10_000)  # noqa: T201
@@ -87,8 +78,8 @@ def raise_without_words() -> object:
 
 ACTS: dict[str, Callable[[], object]] = {
     "hang": hang,
-    "hang without the interpreter": hang_without_the_interpreter,
-    "sleep": sleep,
+    "hang without the interpreter": lambda: 95**7777**2121,  # one operation, which never lets another thread run
+    "sleep": signal.pause,
     "print without end": print_without_end,
     "print": print_and_score,
     "read stdin": lambda: len(sys.stdin.read()),

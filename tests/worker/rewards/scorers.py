@@ -14,6 +14,7 @@ from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.settings import JudgeSettings
 from worker.tasks.items import Item
 
+ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
 HELLO = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})
 
 
@@ -26,6 +27,10 @@ def error(scores: Scores, index: int = 0) -> str:
     """Why the first reward left a completion unscored."""
     assert scores.components[index][0].raw is None
     return scores.components[index][0].error or ""
+
+
+def samples(*texts: str) -> list[Sample]:
+    return [Sample(text, 25, ITEM) for text in texts]
 
 
 def acting(*, max_unscored: float = 1.0, time_limit: float = 60.0) -> RewardScorer:

@@ -1,6 +1,5 @@
 """The judge: what it is asked, how its reply is read, and what an endpoint that misbehaves in each way leads to."""
 
-import json
 import logging
 import socket
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_service import Act, Service, answer, hang, says
+from judge_service import Act, Service, answer, completion, hang, says
 from scorers import HELLO, endpoint, error, judged, raws
 
 from backend.contract.reward import Gate, Judge, Length, Rewards
@@ -29,11 +28,6 @@ def answers(status: int, content: bytes = b"no", **headers: str) -> Act:
 def at_first(first: Act, times: int = 1) -> Act:
     """`first` for so many requests, then a good answer."""
     return lambda service, handler: (first if len(service.bodies) <= times else says("10"))(service, handler)
-
-
-def costly(tokens: int) -> bytes:
-    usage = {"prompt_tokens": tokens, "completion_tokens": 1}
-    return json.dumps({"choices": [{"message": {"content": "10"}}], "usage": usage}).encode()
 
 
 # ---- what it is asked
@@ -181,7 +175,7 @@ def test_it_waits_as_long_as_it_is_told(service: Service) -> None:
         (answers(200, b'{"choices": []}'), "not a chat completion", 1),
         (answers(200, b'{"choices": [{"message": {"content": null}}]}'), "not a chat completion", 1),
         (answers(200, b"[" * 100_000), "not a chat completion", 1),
-        (answers(200, costly(10**400)), "not a chat completion", 1),
+        (answers(200, completion("10").replace(b"100", b"1" + b"0" * 400)), "not a chat completion", 1),
         (answers(200, b" " * (2**20 + 1)), "larger than 1,048,576 bytes", 1),
     ],
     ids=["500", "400", "401", "404", "302", "307", "no JSON", "no text", "empty", "null", "nested", "price", "huge"],

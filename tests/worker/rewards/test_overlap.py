@@ -7,18 +7,14 @@ import psutil
 import pytest
 from judge_service import Service, says
 from processes import wait_until
-from scorers import HELLO, acting, endpoint
+from scorers import acting, endpoint, samples
 
 from backend.contract.reward import Judge, Rewards
 from worker.rewards.resources import RewardResources
-from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Sample, Scoring
+from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Scoring
 
 # Each starts a process.
 pytestmark = pytest.mark.slow
-
-
-def samples(*texts: str) -> list[Sample]:
-    return [Sample(text, 1, HELLO) for text in texts]
 
 
 def failed(scoring: Scoring, kind: type[Exception]) -> bool:

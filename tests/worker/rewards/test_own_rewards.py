@@ -379,7 +379,6 @@ def test_a_call_that_cannot_be_is_said_to_be_none(
     [
         ({"arguments": {"least": 3}}, "own.py:reward has no parameter 'least'"),
         ({"arguments": {"completion": "x"}}, "gets 'completion' with each call"),
-        ({"arguments": {"answer": "x"}}, "gets 'answer' with each call"),
         ({"arguments": {"topic": "x"}}, "gets 'topic' with each call"),
         *(
             ({"function": f"own.py:{name}"}, f"own.py has no reward {name}")

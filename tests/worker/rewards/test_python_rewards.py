@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from scorers import error, raws
 
+from backend.contract.base import Json
 from backend.contract.reward import Correctness, Gate, Python, Rewards
 from worker.rewards.resources import RewardResources, RewardUnavailable
 from worker.rewards.scoring import RewardContractError, RewardScorer, Sample, Scores
@@ -37,23 +38,17 @@ def scores(folder: Path, function: str, item: Item = CHAT, texts: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("item", "seen"),
+    ("item", "completion", "columns"),
     [
-        (
-            CHAT,
-            {
-                "prompts": [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}]],
-                "completions": [[{"role": "assistant", "content": "4"}]],
-                "columns": {"completion_ids": [[]], "level": [3], "tags": [["sum", "easy"]]},
-            },
-        ),
-        (RAW, {"prompts": ["2 + 2 = "], "completions": ["4"], "columns": {"completion_ids": [[]], "answer": [4]}}),
+        (CHAT, [{"role": "assistant", "content": "4"}], {"level": [3], "tags": [["sum", "easy"]]}),
+        (RAW, "4", {"answer": [4]}),
     ],
     ids=["chat", "raw"],
 )
-def test_it_is_called_as_trl_calls_it(tmp_path: Path, item: Item, seen: object) -> None:
-    body = f"return [float(dict(prompts=prompts, completions=completions, columns=columns) == {seen!r})]"
-    assert raws(given(tmp_path, body, item)) == [1.0]
+def test_it_is_called_as_trl_calls_it(tmp_path: Path, item: Item, completion: object, columns: dict[str, Json]) -> None:
+    prompt = list(item.messages) if item.messages else item.question
+    expected = ([prompt], [completion], {"completion_ids": [[]]} | columns)
+    assert raws(given(tmp_path, f"return [float((prompts, completions, columns) == {expected!r})]", item)) == [1.0]
 
 
 def test_one_completion_at_a_time_so_that_a_failure_is_its_own(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from worker_models import tiny_policy
+from worker_models import random_policy
 
 from backend.contract.reward import Python, Rewards
 from worker.rewards.resources import RewardResources
@@ -42,14 +41,9 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
         calls.append({name: copy.deepcopy(value) for name, value in given.items() if name not in TRLS_OWN})
         return [0.0] * len(given["completions"])
 
-    torch.manual_seed(0)
-    tokenizer = copy.deepcopy(tiny_policy(reference=False).tokenizer)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    policy = random_policy(300, dtype=torch.float32)
     trainer = GRPOTrainer(
-        model=LlamaForCausalLM(
-            LlamaConfig(vocab_size=300, num_key_value_heads=1, max_position_embeddings=256, **shape, **ends)
-        ),
+        model=policy.model,
         reward_funcs=record,
         args=GRPOConfig(
             output_dir=str(folder),
@@ -64,7 +58,7 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
             max_steps=1,
         ),
         train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
+        processing_class=policy.tokenizer,
     )
     trainer.train()
     [call] = calls

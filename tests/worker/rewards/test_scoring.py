@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from numpy.testing import assert_allclose
 from processes import wait_until
-from scorers import acting, error, raws
+from scorers import acting, error, raws, samples
 
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
 from worker.rewards.function_process import Child, RewardProcessError
@@ -26,13 +27,8 @@ from worker.tasks.items import Item
 pytestmark = pytest.mark.slow
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
-ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
 TIME_LIMIT = 1.0  # seconds, of what hangs
 FORKED = multiprocessing.get_context("fork")  # a worker without the seconds that importing torch takes
-
-
-def samples(*texts: str) -> list[Sample]:
-    return [Sample(text, 25, ITEM) for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -313,27 +309,22 @@ def test_a_forked_function_answers_once(act: Callable[..., Scores]) -> None:
     assert raws(act("fork twice", "fork twice", "float32")) == [1.0, 1.0, 0.5]
 
 
+def group(leader: int) -> list[int]:
+    """The processes of its group that have not ended."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
 def test_nothing_that_a_function_started_outlives_the_scorer() -> None:
     with acting() as scorer:
         (pid,) = raws(scorer.score([samples("fork")]))
         assert pid is not None
         assert group(int(pid)) != []
     wait_until(lambda: group(int(pid)) == [], "its sleeper has ended")
-
-
-def group(leader: int) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["pid", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE and group_of(process.pid) == leader
-    ]
-
-
-def group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def see_paused() -> None:
