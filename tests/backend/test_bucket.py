@@ -165,7 +165,12 @@ def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewh
 
 @pytest.mark.thorough
 def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
-    start_backend: Callable[..., Backend], bucket: Bucket, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_backend: Callable[..., Backend],
+    bucket: Bucket,
+    s3: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(deletion, "BUCKET_AGAIN_SECONDS", 0.5)
     backend = start_backend(checkpoints=bucket.address)
@@ -178,6 +183,7 @@ def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
         with pytest.raises(ApiError, match="does not answer") as caught:
             list(backend.client.download_checkpoint(second.run_id, 1))
         assert caught.value.status == 503
+        wait_until(lambda: "is still there, and is asked for again" in caplog.text, "the bucket was asked in vain")
         assert [one.run_id for one in backend.client.deletions()] == [first.run_id]
     finally:
         s3.start()

@@ -55,23 +55,18 @@ def test_a_paused_worker_cannot_overwrite_its_successor(backend: Backend) -> Non
     second.finish()
 
 
-def test_a_worker_that_was_only_slow_keeps_its_run(backend: Backend) -> None:
+def test_every_write_renews_the_lease_also_one_that_ran_out_until_the_run_ends(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.clock.now += 31
-    actor.report(0)
-    assert Actor(backend.client, "other").claim() is None, "the late report renewed the lease"
-    assert backend.client.run(run.id).failures == 0
-
-
-def test_every_write_renews_the_lease_until_the_run_ends(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
     actor = Actor(backend.client)
     actor.claim()
     for step, write in enumerate([actor.start, actor.beat, lambda: actor.report(0), lambda: actor.save(1)]):
         backend.clock.now += 20
         write()
         assert Actor(backend.client, f"other {step}").claim() is None
+    backend.clock.now += 31
+    actor.report(1)
+    assert Actor(backend.client, "other").claim() is None, "a worker that was only slow keeps its run"
+    assert backend.client.run(run.id).failures == 0
     assert not actor.finish().duplicate
     with pytest.raises(ApiError, match="Attempt 1 no longer holds run 1: the run is finished"):
         actor.beat()
