@@ -65,8 +65,8 @@ def test_words_ranges_states_and_ends_find_the_completions_in_the_order_chosen_a
     assert found(at) == ["a green whale", "<b>whale</b>"]
 
 
-def test_an_address_brings_back_every_field_and_the_page_and_another_search_begins_at_the_first(
-    open_page: Open, run_id: int
+def test_an_address_brings_back_every_field_and_the_page_and_what_finds_nothing_is_one_click_from_everything(
+    open_page: Open, run_id: int, backend: Backend
 ) -> None:
     at = open_page("run", id=run_id, tab="search", find="number", steps_from=1, reward_from=0.5)
     assert len(found(at)) == ROWS
@@ -83,6 +83,15 @@ def test_an_address_brings_back_every_field_and_the_page_and_another_search_begi
     at.text_input(key="find").set_value("number 1").run()
     assert len(found(at)) == 11
 
+    at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
+    assert "No completion fits" in shown(at)
+    press(at, "Show all completions")
+    assert len(found(at)) == ROWS
+    assert at.number_input(key="reward_from").value is None
+
+    at = open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="search")
+    assert "No completions yet" in shown(at)
+
 
 def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
     open_page: Open, backend: Backend
@@ -94,16 +103,3 @@ def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_sin
     at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
     follow(at.run())
     assert at.query_params == {"id": str(seen.group_id), "tokens": str(seen.index + 1)}
-
-
-def test_where_nothing_fits_everything_is_one_click_away_and_before_the_first_step_there_is_nothing(
-    open_page: Open, run_id: int, backend: Backend
-) -> None:
-    at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
-    assert "No completion fits" in shown(at)
-    press(at, "Show all completions")
-    assert len(found(at)) == ROWS
-    assert at.number_input(key="reward_from").value is None
-
-    at = open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="search")
-    assert "No completions yet" in shown(at)

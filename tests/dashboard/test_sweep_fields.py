@@ -42,15 +42,13 @@ def test_every_field_of_every_recipe_can_be_swept_and_set_to_what_it_is_changes_
         assert list(taken) == [path]
 
 
-def test_what_most_runs_differ_in_comes_first_and_the_seed_not_at_all() -> None:
+def test_what_most_runs_differ_in_comes_first_and_another_kind_brings_its_own_fields_and_stays_valid() -> None:
     fields = sweepable(QUICKSTART)
     assert list(fields)[:3] == ["optimizer.learning_rate", "sampling.prompts_per_step", "sampling.group_size"]
     assert fields["optimizer.learning_rate"].label == "Optimizer › Learning rate"
     assert fields["rewards.functions.0.weight"].label == "Rewards › correctness › Weight"
     assert not NOT_SWEPT & fields.keys()
 
-
-def test_another_kind_brings_its_own_fields_and_stays_valid() -> None:
     kinds = sweepable(QUICKSTART)["algorithm.advantage.kind"].words
     assert kinds is not None
     assert "gae" in kinds

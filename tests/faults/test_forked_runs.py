@@ -21,10 +21,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "algorithm": {"dead_groups": "resample", "surrogate": {"kind": "clip", "epsilon_high": 0.28}},
         "rewards": {"functions": [{**BEGINNINGS, "patterns": ["1", "x"]}]},
     },
-    "adapters": {
-        "model": {"lora": {"rank": 4, "alpha": 8}},
-        "optimizer": {"schedule": "cosine", "warmup_steps": 3},
-    },
+    "adapters": {"model": {"lora": {"rank": 4, "alpha": 8}}, "optimizer": {"schedule": "cosine", "warmup_steps": 3}},
 }
 
 
