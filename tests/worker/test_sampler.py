@@ -210,7 +210,7 @@ def test_a_row_that_is_alone_is_added_up_as_rows_beside_others_are(monkeypatch: 
     assert min(rows) == 2
 
 
-def test_completions_end_at_the_end_token_or_the_limit() -> None:
+def test_completions_end_at_the_end_token_a_stop_text_or_the_limit() -> None:
     policy = tiny_policy(reference=False)
     short = roll_out(policy, GrpoConfig(sampling=Sampling(prompts_per_step=2, group_size=2, max_new_tokens=5)))
     assert {completion.finish_reason for completion in short.completions_R} == {"length"}
@@ -218,6 +218,9 @@ def test_completions_end_at_the_end_token_or_the_limit() -> None:
     whole = roll_out(policy, CONFIG).completions_R
     assert {completion.finish_reason for completion in whole} == {"stop"}
     assert all(completion.ids[-1] == 257 and 257 not in completion.ids[:-1] for completion in whole)
+    for completion in NativeEngine(policy).sample(ask(policy, 2, 2, Draws(0, "train"), stop=["</think>"])):
+        assert completion.text.endswith("</think>")
+        assert completion.finish_reason == "stop"
 
 
 def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
@@ -225,13 +228,6 @@ def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
     engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized"))
     assert engine._slots is not None
     assert engine._slots.allowed is None
-
-
-def test_a_stop_text_ends_a_completion() -> None:
-    policy = tiny_policy(reference=False)
-    for completion in NativeEngine(policy).sample(ask(policy, 2, 2, Draws(0, "train"), stop=["</think>"])):
-        assert completion.text.endswith("</think>")
-        assert completion.finish_reason == "stop"
 
 
 def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import pickle
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,14 +31,8 @@ from worker.settings import Settings, store_name
 CPU = torch.device("cpu")
 SECRETS = ["the-backends-token", "claims-secret", "vllm-key", "judge-password"]
 JUDGES = {"strict": {"url": "https://user:judge-password@judge.example/v1", "model": "some-model"}}
-DATASET = {
-    "kind": "dataset",
-    "source": "upload:3",
-    "prompt_column": "question",
-    "answer_column": "answer",
-    "held_out": 0,
-}
-ROWS = b'{"question": "1 + 1", "answer": "2"}\n' * 4
+DATASET = {"kind": "dataset", "source": "upload:3", "held_out": 0}
+ROWS = b'{"prompt": "1 + 1", "answer": "2"}\n' * 4
 
 
 def sent(what: Any) -> Any:
@@ -67,22 +62,13 @@ class InPlace:
     def free(self) -> int:
         return self.places
 
-    def run_ranks(
-        self,
-        work: Callable[..., Any],
-        given: Sequence[object],
-        *,
-        attempt: int,
-        count: int,
-        answers: Mapping[str, Callable[..., Any]],
-        **_: object,
-    ) -> Any:
+    def run_ranks(self, work: Any, given: Any, *, attempt: int, count: int, answers: Any, **_: object) -> Any:
         self.sent, heard, self.answers = pickle.dumps((work, tuple(given))), Heard(), answers
         work, (settings, *others, place) = sent((work, tuple(given)))
         settings = settings.model_copy(update={"home": self.there})
         place = replace(place, store=replace(place.store, folder=settings.store))
         given = (settings, *others, place)
-        line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
+        line = Line(Ends(heard, {name: partial(self._answer, name) for name in answers}))
         tell_end(line, attempt, lambda: work(Ranks(0, count), CPU, line, *given))
         if heard.refused is not None:
             raise heard.refused
@@ -90,12 +76,9 @@ class InPlace:
             raise RankFailed(failed)
         return heard.result
 
-    def _noted(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*given: object) -> Any:
-            self.asked.add(name)
-            return answer(*given)
-
-        return note
+    def _answer(self, name: str, *given: object) -> Any:
+        self.asked.add(name)
+        return self.answers[name](*given)
 
 
 def do(
