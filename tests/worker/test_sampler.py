@@ -223,13 +223,6 @@ def test_completions_end_at_the_end_token_a_stop_text_or_the_limit() -> None:
         assert completion.finish_reason == "stop"
 
 
-def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
-    engine = NativeEngine(tiny_policy(reference=False))
-    engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized"))
-    assert engine._slots is not None
-    assert engine._slots.allowed is None
-
-
 def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
     policy = tiny_policy(reference=False)
     asked = ask(policy, 1, 1, None)
@@ -245,14 +238,17 @@ def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
         NativeEngine(random_policy()).sample(Request([[1] * 250], 2, Decoding(max_new_tokens=10), draws=None))
 
 
-def test_after_training_ran_out_of_memory_keys_and_values_take_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_policy_is_trained_a_cpu_keeps_no_logits_and_keys_and_values_take_half_as_much_once_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine, token_bytes = NativeEngine(tiny_policy(reference=False)), 2 * 4 * 128 * 4
     monkeypatch.setattr(sampler, "cache_bytes", lambda device, promised: 8 * 32 * token_bytes)
-    request = Request([[5]], 8, Decoding(max_new_tokens=4), Draws(0, "train"))
+    request = Request([[5]], 8, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized")
     counts = []
     for _ in range(3):
         engine.sample(request)
         assert engine._slots is not None
+        assert engine._slots.allowed is None
         counts.append(engine._slots.count)
         assert engine.make_room()
         assert not engine.make_room()  # nothing is held

@@ -17,7 +17,6 @@ from processes import tiny_run
 from wire import Wire, claimed, worker
 
 from backend.bucket.bucket import MANIFEST, Bucket
-from backend.contract.home import CannotStart, load
 from backend.contract.protocol import CheckpointReport, Fail, Finish, Report
 from worker import main
 from worker.cluster import cluster
@@ -186,12 +185,6 @@ def test_without_ray_a_worker_says_what_to_install(
     assert "pip install 'groupscope[worker,ray]'" in str(ended.value)
 
 
-@pytest.mark.parametrize("address", ["head:0", "head:65536", None, "ray://head:10001", "head", "auto"])
-def test_a_cluster_has_an_address_of_host_and_port(tmp_path: Path, address: str | None) -> None:
-    with pytest.raises(CannotStart, match="GROUPSCOPE_RAY_ADDRESS"):
-        load(Settings, home=tmp_path, executor="ray", ray_address=address)
-
-
 class Failed(Exception):
     """As Ray Train's errors are seen from here."""
 
@@ -213,18 +206,15 @@ def test_what_a_process_said_counts_more_than_that_ray_lost_it() -> None:
 
 
 def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -> None:
-    class PreemptionError(Exception):
-        pass
-
-    class WorkerGroupStartupTimeoutError(Exception):
-        pass
-
+    preempted, timed_out = (
+        type(name, (Exception,), {}) for name in ("PreemptionError", "WorkerGroupStartupTimeoutError")
+    )
     waited = Exception()
-    waited.controller_failure = WorkerGroupStartupTimeoutError()  # type: ignore[attr-defined]
+    waited.controller_failure = timed_out()  # type: ignore[attr-defined]
     died, by_ray, by_itself = Exception(), Failed(), Failed()
     died.health_check_failure = SimpleNamespace(preempted=True)  # type: ignore[attr-defined]
     by_ray.worker_failures, by_itself.worker_failures = {0: Exception(), 1: died}, {0: Exception()}
-    assert "taken away" in (cluster._no_fault(PreemptionError()) or "")
+    assert "taken away" in (cluster._no_fault(preempted()) or "")
     assert "taken away" in (cluster._no_fault(by_ray) or "")
     assert cluster._no_fault(by_itself) is None
     assert "took the places" in (cluster._no_fault(waited) or "")
