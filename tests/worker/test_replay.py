@@ -51,27 +51,16 @@ def trained(
 
 def replayable(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replayable:
     """That run, from one of its checkpoints, or from its beginning."""
-    saved = {one.step: folder / one.path for one in witness.checkpoints}
-    start = None if checkpoint is None else saved[checkpoint]
-    policy = load_policy(
-        config.model,
-        resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None),
-        torch.device("cpu"),
-        reference=True,
-        resume=start / "model" if start else None,
-        seed=config.budget.seed,
-    )
-    items = load_items(config.task, fetch_upload=lambda _: b"")
-    steps = witness.steps
-    return Replayable(
-        run_id=1,
-        config=config,
-        policy=policy,
-        engine=NativeEngine(policy),
-        items=items,
-        checkpoint=start,
-        record=lambda step: StepRecord(step, steps[step].groups, steps[step].metrics),
-    )
+    start = next((folder / one.path for one in witness.checkpoints if one.step == checkpoint), None)
+    source = resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None)
+    weights, seed = start / "model" if start else None, config.budget.seed
+    policy = load_policy(config.model, source, torch.device("cpu"), reference=True, resume=weights, seed=seed)
+    items, steps = load_items(config.task, fetch_upload=lambda _: b""), witness.steps
+
+    def record(step: int) -> StepRecord:
+        return StepRecord(step, steps[step].groups, steps[step].metrics)
+
+    return Replayable(1, config, policy, NativeEngine(policy), items, start, record)
 
 
 def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replay:
@@ -93,8 +82,10 @@ def first_step(folder: Path, *, asked: dict[str, Any] | None = None, **changes: 
     return explained(replay_of(config, folder, witness, None), 0, **asked or {})[0]
 
 
+FROM_OLD = {"beta": 0.1, "reference": "old"}
 CLIPPED = {"kind": "clip", "epsilon_low": 0.02, "epsilon_high": 0.02}
 SCALED_DOWN = {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}
+SEVERAL_PASSES = {"algorithm": {"updates_per_batch": 3, "surrogate": CLIPPED}, "optimizer": SCALED_DOWN}
 PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "aggregation": "group_sum"}
 
 
@@ -102,21 +93,13 @@ PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "agg
     ("checkpoint", "variant"),
     [
         pytest.param(1, {}, id="from a checkpoint"),
-        pytest.param(
-            None,
-            {"algorithm": {"updates_per_batch": 3, "surrogate": CLIPPED}, "optimizer": SCALED_DOWN},
-            id="from the beginning, three passes on the batch, clipped, scaled down, and with weight decay",
-        ),
+        pytest.param(None, SEVERAL_PASSES, id="from the beginning, three passes, clipped, scaled down, weight decay"),
         *(
             pytest.param(1, variant, id=name, marks=pytest.mark.thorough)
             for name, variant in {
                 "adapters, two passes, and the KL from the old policy": {
                     "model": {"lora": {"rank": 4, "alpha": 8}},
-                    "algorithm": {
-                        "updates_per_batch": 2,
-                        "kl": {"beta": 0.1, "reference": "old"},
-                        "ratio": "sequence_mean",
-                    },
+                    "algorithm": {"updates_per_batch": 2, "kl": FROM_OLD, "ratio": "sequence_mean"},
                 },
                 "dynamic sampling": {
                     "algorithm": {"dead_groups": "resample", "kl": {"beta": 0}},

@@ -210,7 +210,7 @@ def test_a_row_that_is_alone_is_added_up_as_rows_beside_others_are(monkeypatch: 
     assert min(rows) == 2
 
 
-def test_completions_end_at_the_end_token_or_the_limit() -> None:
+def test_completions_end_at_the_end_token_a_stop_text_or_the_limit() -> None:
     policy = tiny_policy(reference=False)
     short = roll_out(policy, GrpoConfig(sampling=Sampling(prompts_per_step=2, group_size=2, max_new_tokens=5)))
     assert {completion.finish_reason for completion in short.completions_R} == {"length"}
@@ -218,17 +218,6 @@ def test_completions_end_at_the_end_token_or_the_limit() -> None:
     whole = roll_out(policy, CONFIG).completions_R
     assert {completion.finish_reason for completion in whole} == {"stop"}
     assert all(completion.ids[-1] == 257 and 257 not in completion.ids[:-1] for completion in whole)
-
-
-def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
-    engine = NativeEngine(tiny_policy(reference=False))
-    engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized"))
-    assert engine._slots is not None
-    assert engine._slots.allowed is None
-
-
-def test_a_stop_text_ends_a_completion() -> None:
-    policy = tiny_policy(reference=False)
     for completion in NativeEngine(policy).sample(ask(policy, 2, 2, Draws(0, "train"), stop=["</think>"])):
         assert completion.text.endswith("</think>")
         assert completion.finish_reason == "stop"
@@ -249,14 +238,17 @@ def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
         NativeEngine(random_policy()).sample(Request([[1] * 250], 2, Decoding(max_new_tokens=10), draws=None))
 
 
-def test_after_training_ran_out_of_memory_keys_and_values_take_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_policy_is_trained_a_cpu_keeps_no_logits_and_keys_and_values_take_half_as_much_once_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine, token_bytes = NativeEngine(tiny_policy(reference=False)), 2 * 4 * 128 * 4
     monkeypatch.setattr(sampler, "cache_bytes", lambda device, promised: 8 * 32 * token_bytes)
-    request = Request([[5]], 8, Decoding(max_new_tokens=4), Draws(0, "train"))
+    request = Request([[5]], 8, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized")
     counts = []
     for _ in range(3):
         engine.sample(request)
         assert engine._slots is not None
+        assert engine._slots.allowed is None
         counts.append(engine._slots.count)
         assert engine.make_room()
         assert not engine.make_room()  # nothing is held

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from full_disk import disk_of
 from processes import wait_until
+from wire import Wire
 
-from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import Accepted, Finish, Report, Reports
 from backend.contract.spool import Damaged, Recovery, Refused, Spool, SpoolFull, read, send, spool_file
 from worker.failure import failure
@@ -20,39 +21,30 @@ BY_ITSELF = REPORTS[1].model_copy(update={"part": True})
 MISTAKE = ApiError(500, "internal", "The backend failed; its log says why.")
 
 
-class FarEnd(Client):
-    """A client whose wire is a list, and whose far end can be away, refuse, or have taken the run from us."""
+class FarEnd(Wire):
+    """A client whose far end can be away, refuse, or have taken the run from us."""
 
     def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1", "token")
-        self.received: list[int] = []
-        self.together: list[int] = []  # how many reports were in one request
-        self.lost: list[bool] = []
-        self.trouble: Exception | None = None
+        super().__init__()
+        self.received, self.together = list[int](), list[int]()  # reports, and how many were in one request
+        self.lost = list[bool]()
         self.not_together: Exception | None = None
-        self.ended = threading.Event()
-        self.asked = threading.Event()
-        self.may_answer = threading.Event()
+        self.asked, self.may_answer = threading.Event(), threading.Event()
         self.may_answer.set()
 
     def report(self, run_id: int, report: Report) -> Accepted:
         self.asked.set()
         assert self.may_answer.wait(10)
-        if self.trouble is not None:
-            raise self.trouble
+        accepted = super().report(run_id, report)
         self.received.append(report.seq)
-        return Accepted()
-
-    def finish(self, run_id: int, finish: Finish) -> Accepted:
-        self.ended.set()
-        return Accepted()
+        return accepted
 
     def reports(self, run_id: int, together: Reports) -> Accepted:
         if self.not_together is not None:
             raise self.not_together
-        accepted = [self.report(run_id, one) for one in together.reports]
-        self.together.append(len(accepted))
-        return accepted[-1]
+        accepted = super().reports(run_id, together)
+        self.together.append(len(together.reports))
+        return accepted
 
 
 @pytest.fixture
@@ -93,14 +85,6 @@ def _long_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_file(sending: Spool) -> list[int]:
     return [message.model_dump()["seq"] for _, message, _ in read(sending.path)]
-
-
-def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path, wire: FarEnd, spool: Start) -> None:
-    sending = spool(REPORTS)
-    assert sending.drain(5)
-    sending.close()
-    assert wire.received == [0, 1, 2, 3]
-    assert not list(tmp_path.iterdir())
 
 
 TROUBLE = [Unreachable("away"), *(ApiError(status, "trouble", "come back later") for status in (401, 503, 507))]
@@ -155,10 +139,14 @@ def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_at
     assert not list(tmp_path.iterdir())
 
 
-def test_reports_that_wait_are_one_request(wire: FarEnd, unsent: Start) -> None:
+def test_reports_that_wait_arrive_in_order_in_one_request_and_leave_nothing_behind(
+    tmp_path: Path, wire: FarEnd, unsent: Start
+) -> None:
     sending = unsent(REPORTS)
     wire.trouble = None
     assert sending.drain(5)
+    sending.close()
+    assert not list(tmp_path.iterdir())
     assert wire.received == [0, 1, 2, 3]
     assert sum(wire.together) in (3, 4), "the first may have been tried by itself"
     assert len(wire.together) <= 2
@@ -171,7 +159,7 @@ def test_who_reports_often_asks_the_backend_twice_a_second(wire: FarEnd, spool: 
     for report in REPORTS[1:]:
         sending.append("report", report)
     sending.append("finish", Finish(attempt=1, outcome="finished"))
-    assert wire.ended.wait(5), "an end does not wait either"
+    wait_until(lambda: isinstance(wire.told[-1], Finish), "an end does not wait either")
     assert (wire.received, wire.together) == ([0, 1, 2, 3], [3])
 
 

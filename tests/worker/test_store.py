@@ -30,10 +30,6 @@ PATH = "run-7/step-20-attempt-1"
 FILES = {"model/config.json": b"{}", "model/model.safetensors": b"w" * 300_000, "optimizer.safetensors": b"o" * 100}
 
 
-class Cut(Exception):
-    """Stands for the end of the process."""
-
-
 def saved(store: Store, path: str = PATH, files: dict[str, bytes] = FILES) -> Saved:
     """A checkpoint in the store's folder alone."""
     folder = store.folder / path
@@ -76,19 +72,18 @@ def test_a_checkpoint_reaches_another_machine_as_it_was_saved_the_model_alone_fi
 
 
 def test_an_upload_that_is_cut_short_at_any_object_is_no_checkpoint_and_is_cleared_away(
-    here: Store, there: Store
+    here: Store, there: Store, bucket: Bucket
 ) -> None:
     one = saved(here)
     for objects in range(len(FILES) + 1):
-        with pytest.raises(Cut):
-            here.upload(one.folder, set(), Mock(side_effect=[*[None] * objects, Cut]))
+        with pytest.raises(Interrupted):
+            here.upload(one.folder, set(), Mock(side_effect=[*[None] * objects, Interrupted]))
         if objects < len(FILES):
             assert there.fetch(PATH, one.sha256) == "it is not in the bucket"
             here.remove_unfinished(7, before=1)
-            assert here.bucket is not None
-            assert here.bucket.keys("run-7"), "what this attempt writes is not removed"
+            assert bucket.keys("run-7"), "what this attempt writes is not removed"
             here.remove_unfinished(7, before=2)
-            assert here.bucket.keys("run-7") == []
+            assert bucket.keys("run-7") == []
 
 
 def test_what_was_uploaded_before_an_outage_is_not_uploaded_again(here: Store) -> None:
@@ -177,15 +172,16 @@ def test_what_the_backend_forgot_goes_here_and_in_the_bucket_and_what_waits_to_b
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(here: Store, s3: S3Server) -> None:
+def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(
+    here: Store, bucket: Bucket, s3: S3Server
+) -> None:
     for step in (20, 40, 60):
         uploaded(here, f"run-7/step-{step}-attempt-1")
     s3.stop()
     here.remove(7, ["run-7/step-40-attempt-1"], upto=(1, 40))
     s3.start()
     here.remove(7, ["run-7/step-60-attempt-1"], upto=(1, 60))
-    assert here.bucket is not None
-    assert {key.split("/")[1] for key in here.bucket.keys("run-7")} == {"step-60-attempt-1"}
+    assert {key.split("/")[1] for key in bucket.keys("run-7")} == {"step-60-attempt-1"}
 
 
 def test_copies_make_room_the_longest_unused_first_but_not_what_is_in_use_or_waits(here: Store) -> None:

@@ -145,15 +145,6 @@ def test_a_text_of_byte_tokens_is_found_where_the_whole_completion_first_has_it(
         assert found_by_looks(policy, text, ids, every) == first_with(policy, text, ids)
 
 
-def test_a_text_that_the_next_byte_hides_ends_the_completion_where_it_was_seen() -> None:
-    policy = policy_with(with_bytes())
-    numbers = policy.tokenizer.get_vocab()
-    ids = [numbers["a"], *(numbers[BYTES[byte]] for byte in "\n\n🙂".encode()[:4])]
-    assert "\n\n" in policy.decode(ids[:3])
-    assert "\n\n" not in policy.decode(ids)
-    assert found_by_looks(policy, "\n\n", ids, 8) == 3
-
-
 @pytest.mark.parametrize("vocabulary", [with_bytes, with_letters])
 @pytest.mark.parametrize("every", [1, 8])
 def test_tokens_that_write_nothing_hide_no_text(every: int, vocabulary: Callable[[], Tokenizer]) -> None:

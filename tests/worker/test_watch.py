@@ -81,7 +81,8 @@ def test_the_deadline_of_silence_ends_what_a_stop_would_still_wait_for(watch: Ti
     watch.clock.now += 20
     watch.show("update")
     assert watch.after(0, STOP) is None
-    assert watch.after(51, STOP) == "retried"
+    assert watch.after(51, STOP) == "retried"  # it goes on from the last checkpoint, in a fresh process
+    assert "GROUPSCOPE_SILENCE_SECONDS" in watch.says
 
 
 def test_a_second_stop_and_a_second_signal_wait_for_nothing(watch: TimedWatch) -> None:
@@ -110,12 +111,6 @@ def test_each_phase_of_loading_has_a_deadline_of_its_own_and_fails_the_run_for_g
     assert watch.after(1, NOTHING) == "failed"
     assert "No end in the phase 'loading the model' after 100 s" in watch.says
     assert "GROUPSCOPE_LOADING_SECONDS" in watch.says
-
-
-def test_silence_in_training_goes_on_from_the_last_checkpoint_in_a_fresh_process(watch: TimedWatch) -> None:
-    watch.show("rollout")
-    assert watch.after(51, NOTHING) == "retried"
-    assert "GROUPSCOPE_SILENCE_SECONDS" in watch.says
 
 
 def test_a_checkpoint_is_written_to_its_end_although_a_stop_waits(watch: TimedWatch) -> None:

@@ -153,16 +153,12 @@ def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> Non
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_what_one_process_fails_with_is_told_and_not_that_the_other_lost_it(which: int) -> None:
-    told = failure(fail, which, False)
-    assert (told.attempt, told.error.code, told.retryable) == (3, "prompt_too_long", False)
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(which: int) -> None:
-    told = failure(fail, which, True)
-    assert re.search(rf"Process {which} of the 2 processes .* died \(SIGKILL\)", told.error.message)
-    assert told.retryable
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_one_process_ended_with_is_told_and_not_that_the_other_lost_it(which: int, killed: bool) -> None:
+    told = failure(fail, which, killed)
+    code = "rank_died" if killed else "prompt_too_long"
+    assert (told.attempt, told.error.code, told.retryable) == (3, code, killed)
+    assert not killed or re.match(rf"Process {which} of the 2 processes .* died \(SIGKILL\)", told.error.message)
 
 
 def test_an_exit_status_that_torchs_agent_has_taken_is_asked_for_until_it_has_noted_it() -> None:

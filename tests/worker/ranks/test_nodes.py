@@ -169,6 +169,10 @@ def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> No
         ({"nodes": 1024, "processes": 2, "rendezvous": "a:1"}, "more than 1024"),
         ({"nodes": 2, "rendezvous": "a"}, "RENDEZVOUS is wrong"),
         ({"executor": "ray", "ray_address": "a:1", "once": True}, "GROUPSCOPE_ONCE"),
+        *(
+            ({"executor": "ray", "ray_address": address}, "GROUPSCOPE_RAY_ADDRESS")
+            for address in ("head:0", "head:65536", None, "ray://head:10001", "head", "auto")
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused_in_words(given: dict[str, object], words: str) -> None:

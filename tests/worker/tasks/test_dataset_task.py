@@ -87,22 +87,11 @@ def test_answers_that_are_no_text_are_written_out_and_there_may_be_none() -> Non
     assert [item.answer for item in items.train] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("content", "read"),
-    [
-        (
-            b'\xef\xbb\xbf{"prompt": "a\\u2028", "answer": "1"}\r\n\r\n{"prompt": "b", "answer": "2"}\r\n\n',
-            [("a\u2028", "1"), ("b", "2")],
-        ),
-        (
-            b'{"prompt": "a\\ud800\\u0000", "answer": "\\udc00"}\n{"prompt": "b", "answer": "2"}',
-            [("a\ufffd\ufffd", "\ufffd"), ("b", "2")],
-        ),
-    ],
-    ids=["a byte order mark, empty lines and Windows lines", "text that cannot be encoded is replaced"],
-)
-def test_odd_bytes_are_no_obstacle(content: bytes, read: list[tuple[str, str]]) -> None:
-    assert [(item.question, item.answer) for item in load(content, held_out=0).train] == read
+def test_byte_order_marks_empty_lines_windows_lines_and_text_that_cannot_be_encoded_are_no_obstacle() -> None:
+    content = b"\xef\xbb\xbf" + b'{"prompt": "a\\u2028", "answer": "1"}\r\n\r\n{"prompt": "b", "answer": "2"}\r\n\n'
+    assert [item.question for item in load(content, held_out=0).train] == ["a\u2028", "b"]
+    items = load(b'{"prompt": "a\\ud800\\u0000", "answer": "\\udc00"}\n{"prompt": "b", "answer": "2"}', held_out=0)
+    assert (items.train[0].question, items.train[0].answer) == ("a\ufffd\ufffd", "\ufffd")
 
 
 @pytest.mark.parametrize(
