@@ -19,12 +19,7 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 GROUP = 4
 TRLS_OWN = ("trainer_state", "log_extra", "log_metric")  # objects of its trainer
 CHATS = [
-    {
-        "prompt": [{"role": "user", "content": f"{n} + {n}?"}],
-        "solution": str(2 * n),
-        "level": n,
-        "tags": ["sum", str(n)],
-    }
+    {"prompt": [{"role": "user", "content": f"{n} + {n}"}], "solution": str(2 * n), "level": n, "tags": ["sum", str(n)]}
     for n in (1, 2)
 ]
 RAWS = [{"prompt": f"{n} + {n} = ", "answer": 2 * n} for n in (1, 2)]
@@ -41,22 +36,13 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
         calls.append({name: copy.deepcopy(value) for name, value in given.items() if name not in TRLS_OWN})
         return [0.0] * len(given["completions"])
 
+    quiet = {"use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no", "disable_tqdm": True}
+    sizes = {"max_completion_length": 6, "per_device_train_batch_size": GROUP * len(rows), "num_generations": GROUP}
     policy = random_policy(300, dtype=torch.float32)
     trainer = GRPOTrainer(
         model=policy.model,
         reward_funcs=record,
-        args=GRPOConfig(
-            output_dir=str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            save_strategy="no",
-            disable_tqdm=True,
-            max_completion_length=6,
-            per_device_train_batch_size=GROUP * len(rows),
-            num_generations=GROUP,
-            max_steps=1,
-        ),
+        args=GRPOConfig(output_dir=str(folder), max_steps=1, **quiet, **sizes),
         train_dataset=Dataset.from_list(rows),
         processing_class=policy.tokenizer,
     )
