@@ -1,4 +1,4 @@
-"""Each setting is read from its variable of the environment, by the process that has it; those of rewards are looked at more closely."""
+"""Each setting is read from its variable of the environment, by the process that has it; what an operator sets for rewards."""
 
 import json
 from pathlib import Path

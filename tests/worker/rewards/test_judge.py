@@ -252,7 +252,7 @@ def test_the_key_is_sent_and_never_told(
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     cache = tmp_path / "cache.sqlite"
-    said = []
+    said = list[str]()
     with caplog.at_level(logging.DEBUG):
         for act in (says(f"you sent {KEY}"), answers(401, f"wrong key {KEY}".encode()), answers(500, KEY.encode())):
             service.act = act

@@ -63,7 +63,7 @@ def scorer_of(folder: Path, *names: str, time_limit: float = 5.0, **python: obje
     )
 
 
-def scored(folder: Path, item: Item, *texts: str, ids: tuple[int, ...] | None = (5, 6), **python: object) -> Scores:
+def scored(folder: Path, item: Item, *texts: str, ids: tuple[int, ...] | None = (5, 6), **python: Any) -> Scores:
     with scorer_of(folder, **python) as scorer:
         scorer.load_own()
         return scorer.score([[Sample(text, 2, item, ids) for text in texts]])
