@@ -10,9 +10,10 @@ from serving import Backend
 
 from backend.contract.client import Client
 from backend.contract.groups import Group
-from backend.contract.records import Run
+from backend.contract.records import Run as Recorded
+from groupscope.files.catalog import FORMATS
 from groupscope.files.delivery import Labels
-from groupscope.files.format import Format, Options
+from groupscope.files.format import Format, Options, Run
 from groupscope.files.importer import Importer
 
 FOREIGN = Path(__file__).parent / "scripts" / "foreign"
@@ -28,11 +29,17 @@ def imports(client: Client, path: Path, said: list[str], **options: Any) -> Impo
     )
 
 
-def imported(backend: Backend, path: Path, **options: Any) -> tuple[Run, list[str]]:
+def imported(backend: Backend, path: Path, **options: Any) -> tuple[Recorded, list[str]]:
     """The newest recorded run after an import of a path, and what was said."""
     said: list[str] = []
     imports(backend.client, path, said, **options).once()
     return backend.client.runs(kind="recorded").items[0], said
+
+
+def opened(name: str, path: Path) -> Run:
+    """A path as the format of this name reads it."""
+    [format_] = [one for one in FORMATS if one.name == name]
+    return format_.open(path, Options())
 
 
 def groups_of(backend: Backend, run_id: int, step: int) -> Sequence[Group]:

@@ -23,13 +23,21 @@ def run_id(shared_backend: Backend) -> int:
     return actor.run_id
 
 
-def test_series_are_cut_to_what_was_asked_for(shared_backend: Backend, run_id: int) -> None:
+def test_series_and_steps_are_cut_to_what_was_asked_for_and_runs_compared_in_its_order(
+    shared_backend: Backend, run_id: int
+) -> None:
     read = shared_backend.client.metrics
     assert set(read(run_id).series) == {"reward", "kl"}
     assert set(read(run_id, names=["kl", "other"]).series) == {"kl"}
     assert read(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
     assert read(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
     assert read(run_id, names=["reward"], max_points=4).series["reward"].step == [3, 7, 11]
+    states = {"live": 1, "zero_variance": 2}
+    after = [(one.step, one.states) for one in shared_backend.client.steps(run_id, after_step=9)]
+    assert after == [(10, states), (11, states)]
+    other = shared_backend.client.create_run(GRPO).id
+    compared = shared_backend.client.compare_metrics(runs=[other, run_id], names=["reward"]).items
+    assert [(one.run_id, len(one.series)) for one in compared] == [(other, 0), (run_id, 1)]
 
 
 @pytest.mark.parametrize("query", [{}, {"max_points": 1000}, {"width": 1}, {"width": 2}])
@@ -42,12 +50,6 @@ def test_an_answer_of_too_many_values_is_thinned_and_says_so(
     for one in series.values():
         assert one.stretches is not None
         assert sum(one.stretches.finite) + sum(one.stretches.missing) == 12
-
-
-def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
-    other = shared_backend.client.create_run(GRPO).id
-    compared = shared_backend.client.compare_metrics(runs=[other, run_id], names=["reward"]).items
-    assert [(one.run_id, len(one.series)) for one in compared] == [(other, 0), (run_id, 1)]
 
 
 def test_groups_are_filtered(shared_backend: Backend, run_id: int) -> None:
@@ -85,14 +87,6 @@ def test_paging_through_groups_shows_each_once(shared_backend: Backend, run_id: 
         if cursor is None:
             break
     assert len(seen) == len(set(seen)) == 36
-
-
-def test_the_steps_after_one_are_told(shared_backend: Backend, run_id: int) -> None:
-    steps = shared_backend.client.steps(run_id, after_step=9)
-    assert [(one.step, one.states) for one in steps] == [
-        (10, {"live": 1, "zero_variance": 2}),
-        (11, {"live": 1, "zero_variance": 2}),
-    ]
 
 
 def test_an_export_holds_the_run_its_metrics_and_every_group_with_its_completions(

@@ -6,6 +6,7 @@ from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.contract.groups import Group
+from backend.contract.protocol import Finish
 
 HOSTILE = "<script>alert(1)</script> ![x](http://evil.example) \x1b[31m \u202e abc \x07 \ud800 end"
 STORED = HOSTILE.replace("\ud800", "\ufffd")  # half of a surrogate pair has no UTF-8
@@ -13,13 +14,13 @@ STORED = HOSTILE.replace("\ud800", "\ufffd")  # half of a surrogate pair has no 
 
 @pytest.fixture
 def judged(backend: Backend) -> Group:
-    """A group of four, the first two with equal rewards."""
+    """A group of four, the first two with equal rewards; another one follows, whose two texts are equal."""
     run = backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()
-    actor.report(0, groups=[group(rewards=(1.0, 1.0, 0.0, None)), group(1, prompt_id="b")])
+    same = group(1, prompt_id="b").model_copy(update={"completions": [completion(0, "x"), completion(1, "x", 0.0)]})
+    actor.report(0, groups=[group(rewards=(1.0, 1.0, 0.0, None)), same])
     assert actor.run_id == run.id
-    first = backend.client.groups(run.id).items[0]
-    return backend.client.group(first.id)
+    return backend.client.group(backend.client.groups(run.id).items[0].id)
 
 
 def ids(of: Group) -> list[int]:
@@ -95,10 +96,7 @@ def test_a_deleted_run_takes_what_was_said_of_it_along(backend: Backend, judged:
     people.bookmark(judged.id, "look")
     people.thumb(a, "up")
     people.choose(judged.id, better=a, worse=b)
-    backend.client.command(judged.run_id, "stop")
-    actor = Actor(backend.client)
-    actor.run_id, actor.attempt = judged.run_id, 1
-    actor.finish("stopped")
+    backend.client.finish(judged.run_id, Finish(attempt=1, outcome="finished"))
     backend.client.delete_run(judged.run_id)
     with pytest.raises(ApiError, match="There is no group"):
         people.choices(judged.id)
@@ -118,7 +116,9 @@ def test_the_reward_agrees_disagrees_or_says_nothing(backend: Backend, judged: G
     assert (against.better_reward, against.worse_reward) == (0.0, 1.0)
 
 
-def test_thumbs_make_pairs_where_no_choice_speaks_of_the_two(backend: Backend, judged: Group) -> None:
+def test_thumbs_make_pairs_where_no_choice_speaks_of_the_two_and_two_equal_texts_are_none(
+    backend: Backend, judged: Group
+) -> None:
     a, b, c, _ = ids(judged)
     people = backend.client.people
     people.thumb(a, "up")
@@ -129,18 +129,9 @@ def test_thumbs_make_pairs_where_no_choice_speaks_of_the_two(backend: Backend, j
     people.choose(judged.id, better=c, worse=a)
     found = people.agreement(judged.run_id)
     assert (found.choices, found.pairs, found.agreed, found.disagreed) == (1, 2, 1, 1)
-    other = backend.client.group(judged.id + 1)
-    people.thumb(ids(other)[1], "down")  # a thumb down in another group has nobody to lose to
+    one, other = ids(backend.client.group(judged.id + 1))
+    people.thumb(other, "down")  # a thumb down in another group has nobody to lose to
     assert people.agreement(judged.run_id).pairs == 2
-
-
-def test_two_equal_texts_are_no_pair(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    same = [completion(0, "four", 1.0), completion(1, "four", 0.0)]
-    actor.report(0, groups=[group().model_copy(update={"completions": same})])
-    found = backend.client.groups(run.id).items[0]
-    a, b = ids(backend.client.group(found.id))
-    backend.client.people.choose(found.id, better=a, worse=b)
-    agreement = backend.client.people.agreement(run.id)
-    assert (agreement.choices, agreement.pairs) == (1, 0)
+    people.choose(judged.id + 1, better=one, worse=other)
+    agreement = people.agreement(judged.run_id)
+    assert (agreement.choices, agreement.pairs) == (2, 2), "two equal texts are no pair"

@@ -19,6 +19,8 @@ from worker.tasks.loading import load_items
 
 HOSTILE = "<img src=x onerror=alert(1)> # h ![x](http://evil.example) \x1b[31m \u202e abc\x07\r\n\u2028{prompt} end"
 TEXTS = (f"right {HOSTILE}", f"wrong {HOSTILE}")
+SUM = Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {})
+RAW = {**GRPO, "task": {"kind": "arithmetic", "prompt_format": "raw"}}
 
 
 def rendered(item: Item) -> str:
@@ -92,9 +94,8 @@ def test_training_reads_the_chat_that_the_policy_read(backend: Backend, name: st
 
 
 def test_a_raw_prompt_is_trained_on_raw(backend: Backend) -> None:
-    config = {**GRPO, "task": {"kind": "arithmetic", "prompt_format": "raw"}}
     item = Item("a", f"2 + 2 = {HOSTILE}", None, "4", {})
-    run_id, _ = judge(backend, config, [reported(0, item)])
+    run_id, _ = judge(backend, RAW, [reported(0, item)])
     [pair] = trained_on(backend, run_id, prompt_format="raw")
     assert (pair.question, pair.messages) == (item.question, None)
     assert (pair.chosen.text, pair.rejected.text) == TEXTS
@@ -118,9 +119,7 @@ def test_a_conversation_of_a_data_set_comes_as_the_text_that_the_model_read(back
 
 
 def test_a_row_says_where_it_comes_from(backend: Backend) -> None:
-    run_id, [group] = judge(
-        backend, GRPO, [reported(0, Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {}))]
-    )
+    run_id, [group] = judge(backend, GRPO, [reported(0, SUM)])
     [row] = rows_of(backend, run_id)
     assert row == {
         "prompt": [{"role": "user", "content": "2 + 2"}],
@@ -143,42 +142,34 @@ def test_a_row_says_where_it_comes_from(backend: Backend) -> None:
 
 
 def test_an_empty_completion_can_be_trained_on_in_a_chat_and_is_left_out_of_texts(backend: Backend) -> None:
-    item = Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {})
-    run_id, _ = judge(backend, GRPO, [reported(0, item, ("four", ""))])
+    run_id, _ = judge(backend, GRPO, [reported(0, SUM, ("four", ""))])
     [pair] = trained_on(backend, run_id)
     assert (pair.chosen.text, pair.rejected.text) == ("four", "")
-    raw = {**GRPO, "task": {"kind": "arithmetic", "prompt_format": "raw"}}
     raw_item = Item("a", "2 + 2", None, "4", {})
-    run_id, _ = judge(backend, raw, [reported(0, raw_item, ("four", "")), reported(1, raw_item)])
+    run_id, _ = judge(backend, RAW, [reported(0, raw_item, ("four", "")), reported(1, raw_item)])
     assert len(rows_of(backend, run_id)) == 1
     found = backend.client.people.agreement(run_id)
     assert (found.pairs, found.trainable) == (2, 1)
-    run_id, _ = judge(backend, raw, [reported(0, raw_item, ("four", ""))])
+    run_id, _ = judge(backend, RAW, [reported(0, raw_item, ("four", ""))])
     with pytest.raises(ApiError, match="each is of a probe or has an empty completion"):
         backend.client.people.keep_preferences(run_id)
 
 
-def test_pairs_of_probes_are_left_out(backend: Backend) -> None:
-    item = Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {})
-    run_id, _ = judge(backend, GRPO, [reported(0, item, state="probe")])
+def test_pairs_of_probes_are_left_out_and_where_nobody_judged_there_are_none_to_keep(backend: Backend) -> None:
+    run_id, _ = judge(backend, GRPO, [reported(0, SUM, state="probe")])
     found = backend.client.people.agreement(run_id)
     assert (found.pairs, found.trainable) == (1, 0)
     assert rows_of(backend, run_id) == []
     with pytest.raises(ApiError, match=rf"All judged pairs of run {run_id} \(1\) are of probes") as refused:
         backend.client.people.keep_preferences(run_id)
     assert refused.value.status == 409
-
-
-def test_a_run_in_which_nobody_judged_has_no_pairs_to_keep(backend: Backend) -> None:
-    run_id = backend.client.create_run(GRPO).id
     with pytest.raises(ApiError, match="no judged pairs in run") as refused:
-        backend.client.people.keep_preferences(run_id)
+        backend.client.people.keep_preferences(backend.client.create_run(GRPO).id)
     assert refused.value.status == 409
 
 
 def test_the_same_pairs_are_kept_once_and_others_anew(backend: Backend) -> None:
-    item = Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {})
-    run_id, [group] = judge(backend, GRPO, [reported(0, item, ("four", "five", "six"))])
+    run_id, [group] = judge(backend, GRPO, [reported(0, SUM, ("four", "five", "six"))])
     people = backend.client.people
     first = people.keep_preferences(run_id)
     assert people.keep_preferences(run_id) == first

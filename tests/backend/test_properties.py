@@ -58,15 +58,13 @@ def test_a_component_and_a_window_are_looked_at_by_themselves(shared_backend: Ba
     assert shared_backend.client.properties(run, reward="no such").properties == []
 
 
-def test_groups_without_a_difference_and_missing_rewards_say_nothing(shared_backend: Backend) -> None:
+def test_groups_without_a_difference_and_missing_rewards_say_nothing_nor_does_a_run_without_groups(
+    shared_backend: Backend,
+) -> None:
     run = trained(shared_backend, lambda text, place: None if place == 0 else 1.0)
     found = shared_backend.client.properties(run)
     assert (found.differing, found.unscored, found.properties) == (0, 64, [])
-
-
-def test_a_run_without_groups_has_an_empty_answer(shared_backend: Backend) -> None:
-    run = shared_backend.client.create_run(GRPO).id
-    found = shared_backend.client.properties(run)
+    found = shared_backend.client.properties(shared_backend.client.create_run(GRPO).id)
     assert (found.groups, found.from_step, found.properties, found.phrases) == (0, None, [], [])
 
 
@@ -149,6 +147,9 @@ def test_people_who_agree_less_are_no_hint_while_the_reward_falls_or_few_are_jud
 def test_an_agreement_that_stays_as_it_is_seldom_seems_to_fall(groups: tuple[int, int]) -> None:
     first, last = groups
 
+    def drawn(of: int, agreeing: int, share: float) -> float:
+        return comb(of, agreeing) * share**agreeing * (1 - share) ** (of - agreeing)
+
     def seems_to_fall(share: float) -> float:
         chance = 0.0
         for a in range(first + 1):
@@ -156,12 +157,7 @@ def test_an_agreement_that_stays_as_it_is_seldom_seems_to_fall(groups: tuple[int
                 whole = (a + b) / (first + last)
                 error = sqrt(whole * (1 - whole) * (1 / first + 1 / last))
                 if a / first > b / last and a / first - b / last >= FELL * error:
-                    chance += (
-                        comb(first, a)
-                        * share**a
-                        * (1 - share) ** (first - a)
-                        * (comb(last, b) * share**b * (1 - share) ** (last - b))
-                    )
+                    chance += drawn(first, a, share) * drawn(last, b, share)
         return chance
 
     assert max(seems_to_fall(percent / 100) for percent in range(50, 100, 5)) < 0.005

@@ -46,13 +46,9 @@ def test_a_property_is_measured(text: str, known: Property, value: float) -> Non
     assert seen(text)[known] == pytest.approx(value)
 
 
-def test_without_a_marked_answer_it_has_no_place() -> None:
+def test_being_cut_is_seen_by_how_it_ended_and_without_a_marked_answer_it_has_no_place() -> None:
+    assert [seen("four", finish=how)[Property("cut")] for how in ("length", "stop")] == [1, 0]
     assert math.isnan(seen("four")[Property("answer_place")])
-
-
-def test_being_cut_is_seen_by_how_it_ended() -> None:
-    assert seen("four", finish="length")[Property("cut")] == 1
-    assert seen("four")[Property("cut")] == 0
 
 
 def test_of_a_conversation_only_what_the_policy_said_counts() -> None:
@@ -78,7 +74,7 @@ def test_every_property_has_words() -> None:
     }
 
 
-def test_phrases_are_found_that_some_use() -> None:
+def test_phrases_are_found_that_some_use_and_numbers_and_signs_alone_are_none() -> None:
     some = [words("well as an expert I say it is so"), words("I would say that it is so")] * 20
     phrases = found([some, some])
     assert ("as", "an", "expert") in phrases
@@ -87,9 +83,5 @@ def test_phrases_are_found_that_some_use() -> None:
     finder = Finder(phrases)
     assert ("as", "an", "expert") in [phrases[place] for place in finder.used(words("He spoke as an expert."))]
     assert ("as", "an", "expert") not in [phrases[place] for place in finder.used(words("as an export"))]
-
-
-def test_numbers_and_signs_alone_are_no_phrases() -> None:
-    texts = [words("12 + 30 = 42 , then"), words("no")] * 20
-    assert all(any(any(map(str.isalpha, word)) for word in phrase) for phrase in found([texts]))
-    assert all(phrase[-1] != "," for phrase in found([texts]))
+    numbers = found([[words("12 + 30 = 42 , then"), words("no")] * 20])
+    assert all(any(any(map(str.isalpha, word)) for word in phrase) and phrase[-1] != "," for phrase in numbers)

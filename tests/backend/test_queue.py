@@ -1,7 +1,6 @@
 """A long queue of large runs: what happens under the write lock does not grow with it, and a claim reads none of them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from acting import GRPO, SAMPLE, Actor
@@ -31,26 +30,14 @@ def queue(backend: Backend, number: int) -> None:
             creation.create(tx, body, None, backend.services.clock.stamp())
 
 
-@contextmanager
-def counted_while_writing(backend: Backend) -> Iterator[list[int]]:
-    """What SQLite's machine does on the connection that writes: one entry for every ten of its instructions."""
+def work(backend: Backend, act: Callable[[], object]) -> int:
+    """What SQLite's machine does meanwhile on the connection that writes: one for every ten of its instructions."""
     done: list[int] = []
-    _watch(backend, lambda: done.append(1))
-    try:
-        yield done
-    finally:
-        _watch(backend, None)
-
-
-def _watch(backend: Backend, seen: Callable[[], None] | None) -> None:
     with backend.services.database.writer.connect() as writer:  # the only one: nobody uses it meanwhile
         connection: Any = writer.connection.driver_connection
-        connection.set_progress_handler(seen, 10)
-
-
-def work(backend: Backend, act: Callable[[], object]) -> int:
-    with counted_while_writing(backend) as done:
-        act()
+    connection.set_progress_handler(lambda: done.append(1), 10)
+    act()
+    connection.set_progress_handler(None, 10)
     return len(done)
 
 

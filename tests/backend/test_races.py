@@ -44,12 +44,6 @@ def ended(outcome: str) -> Callable[[Backend], Actor]:
     return so
 
 
-def deleted(backend: Backend) -> Actor:
-    actor = ended("finished")(backend)
-    backend.client.delete_run(actor.run_id)
-    return actor
-
-
 def statuses(backend: Backend, run_id: int) -> list[str]:
     """All that a run went through, as its events say."""
     query = select(run_event.c.payload).where(run_event.c.run_id == run_id, run_event.c.kind == "status")
@@ -71,7 +65,9 @@ STOPS: dict[str, tuple[Callable[[Backend], Actor], list[object], str]] = {
 
 
 @pytest.mark.parametrize("state", STOPS)
-def test_a_run_that_is_stopped_twice_in_any_state_ends_once(backend: Backend, state: str) -> None:
+def test_a_run_that_is_stopped_twice_in_any_state_ends_once_and_by_nobody_once_it_is_deleted(
+    backend: Backend, state: str
+) -> None:
     reach, answers, end = STOPS[state]
     actor = reach(backend)
     for answer in answers:
@@ -80,10 +76,7 @@ def test_a_run_that_is_stopped_twice_in_any_state_ends_once(backend: Backend, st
         actor.finish("stopped")
     assert backend.client.run(actor.run_id).status == end
     assert [status for status in statuses(backend, actor.run_id) if status in ENDS] == [end]
-
-
-def test_a_deleted_run_can_be_stopped_by_nobody(backend: Backend) -> None:
-    actor = deleted(backend)
+    backend.client.delete_run(actor.run_id)
     assert answer_of(lambda: backend.client.command(actor.run_id, "stop")) == 404
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -27,22 +28,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "field", "message"),
     [
         ("sampling.group_size", 0, "sampling.group_size", "must be at least 1 (got 0)"),
-        ("sampling.temperature", 11, "sampling.temperature", "must be at most 10 (got 11)"),
-        ("task.low", 5000, "task.low", "must be at most 1000 (got 5000)"),
         ("task", {"kind": "dataset", "source": ""}, "task.source", "choose the data: upload a file"),
-        ("task", {"kind": "dataset", "source": "hub:../etc"}, "task.source", "choose the data"),
         ("task", {"kind": "reasoning_gym", "dataset": "É"}, "task.dataset", "must match ^[a-z0-9_]+$ (got 'É')"),
-        ("task", {"kind": "dataset"}, "task.source", "is required"),
-        ("task.kind", "poetry", "task", "kind must be one of"),
-        ("task.surprise", 1, "task.surprise", "is not a known field"),
         ("model.dtype", "int3", "model.dtype", "must be 'auto', 'float32' or 'bfloat16' (got 'int3')"),
-        ("model.source", "../etc", "model.source", "'../etc' names no model"),
-        (
-            "rewards.functions",
-            [{"kind": "length", "name": "x", "minimum": 9, "maximum": 1}],
-            "rewards.functions.0.minimum",
-            "swap",
-        ),
         ("rewards.functions", [], "rewards.functions", "must have at least 1 entry"),
         ("kind", "poem", "", "kind must be one of"),
         ("optimizer.warmup_steps", 999, "optimizer.warmup_steps", "warm-up of 999 steps is longer than the run of 100"),
@@ -60,22 +48,23 @@ def test_a_wrong_configuration_is_refused_by_field(
     assert caught.value.message == (f"{field}: " if field else "") + details[0]["message"]
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_json_cannot_carry_never_makes_us_fail(shared_backend: Backend, number: str) -> None:
-    body = f'{{"config": {{"kind": "grpo", "sampling": {{"temperature": {number}}}}}}}'
-    answer = shared_backend.http.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    assert answer.json()["error"]["details"][0]["field"] == "sampling.temperature"
-
-
 @pytest.mark.parametrize(
-    "config",
-    ['{"kind": "grpo", "\\ud800": 1}', '{"kind": "\\ud800"}', '{"kind": "grpo", "model": {"source": "\\ud800"}}'],
+    ("config", "field"),
+    [
+        ('{"kind": "grpo", "sampling": {"temperature": NaN}}', "sampling.temperature"),
+        ('{"kind": "grpo", "sampling": {"temperature": 1e999}}', "sampling.temperature"),
+        ('{"kind": "grpo", "\\ud800": 1}', ""),
+        ('{"kind": "\\ud800"}', ""),
+        ('{"kind": "grpo", "model": {"source": "\\ud800"}}', "model.source"),
+    ],
 )
-def test_text_that_has_no_utf8_can_be_complained_about(shared_backend: Backend, config: str) -> None:
+def test_a_number_that_json_cannot_carry_and_text_without_utf8_can_be_complained_about(
+    shared_backend: Backend, config: str, field: str
+) -> None:
     body = f'{{"config": {config}}}'
     answer = shared_backend.http.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+    assert answer.json()["error"]["details"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
@@ -98,6 +87,10 @@ def test_text_that_has_no_utf8_can_be_complained_about(shared_backend: Backend, 
         ("GET", "/api/v1/completions/7/tokens", 404, "not_found"),
         ("GET", "/api/v1/uploads/7", 404, "not_found"),
         ("GET", "/api/v1/metrics?runs=7", 404, "not_found"),
+        ("GET", "/api/v1/sweeps/7", 404, "not_found"),
+        ("POST", "/api/v1/sweeps/7/stop", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/metrics?width=6", 422, "invalid"),  # no power of two
+        ("GET", "/api/v1/metrics?runs=7&names=kl&width=6", 422, "invalid"),
         ("PUT", "/api/v1/runs", 405, "method_not_allowed"),
         ("GET", "/api/v1/runs/x", 422, "invalid"),
         ("GET", "/api/v1/runs/9999999999999999999", 422, "invalid"),
@@ -157,32 +150,23 @@ def test_reports_uploads_and_the_ids_of_a_band_have_a_larger_limit_and_what_lies
 
 
 @pytest.mark.slow
-def test_a_database_that_stays_locked_is_said_to_be_busy_and_nothing_is_half_written(
+def test_a_short_lock_is_waited_for_and_a_longer_one_said_with_nothing_half_written(
     start_backend: Callable[..., Backend],
 ) -> None:
-    backend = start_backend(busy_seconds=0.2)
-    backend.client.create_run(GRPO)
-    other = sqlite3.connect(backend.home / "groupscope.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    answer = backend.http.post("/api/v1/runs", json={"config": GRPO})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
-    assert answer.headers["retry-after"] == "1"
-    assert len(backend.client.runs().items) == 1, "reading does not wait for writers"
-    other.execute("ROLLBACK")
-    other.close()
-    backend.client.create_run(GRPO)
-    assert len(backend.client.runs().items) == 2
-
-
-@pytest.mark.slow
-def test_a_short_lock_is_waited_for(backend: Backend) -> None:
-    other = sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.3, other.execute, ["ROLLBACK"])
-    release.start()
-    backend.client.create_run(GRPO)
-    release.join()
-    other.close()
+    backend = start_backend(busy_seconds=0.4)
+    with closing(
+        sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
+    ) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answer = backend.http.post("/api/v1/runs", json={"config": GRPO})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
+        assert answer.headers["retry-after"] == "1"
+        assert backend.client.runs().items == [], "reading does not wait for writers"
+        release = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+        release.start()
+        backend.client.create_run(GRPO)
+        release.join()
+    assert len(backend.client.runs().items) == 1
 
 
 @pytest.mark.slow

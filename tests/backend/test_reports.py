@@ -1,14 +1,12 @@
 """Reports are numbered, sending one twice is harmless, and what they carry comes back as it was."""
 
-import base64
 import hashlib
-import io
 import json
 from typing import Any
 
+import bombs
 import httpx
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from acting import GRPO, Actor, completion, group
 from plans import asked_here
@@ -19,7 +17,6 @@ from sqlalchemy import select
 from backend import events
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
-from backend.contract.groups import GroupReport
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.spool import may_pass
 from backend.queue import reports as reports_module
@@ -39,26 +36,25 @@ def send(backend: Backend, actor: Actor, body: str, *, to: str = "report") -> ht
     return backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/{to}", content=body.encode(), headers=headers)
 
 
-def test_the_same_report_twice_is_stored_once(backend: Backend) -> None:
-    actor = began(backend)
-    for expected in (False, True, True):
-        actor.seq = 0
-        assert actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="once")]).duplicate is expected
-    assert len(backend.client.groups(actor.run_id).items) == 1
-    assert len(backend.client.logs(actor.run_id).items) == 1
-    actor.finish()
-    actor.seq = 0
-    assert actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="once")]).duplicate
-
-
-def test_the_same_number_with_another_body_is_refused(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0, metrics={"reward": 1.0})
-    actor.seq = 0
+def refused(actor: Actor, *reports: p.Report) -> str:
+    """The code with which the backend refuses a report, or those that come together."""
+    send, body = actor.client.reports, p.Reports(attempt=actor.attempt, reports=list(reports))
     with pytest.raises(ApiError) as caught:
-        actor.report(0, metrics={"reward": 2.0})
-    assert (caught.value.status, caught.value.code) == (409, "report_conflict")
+        send(actor.run_id, body) if len(reports) > 1 else actor.client.report(actor.run_id, *reports)
+    return caught.value.code
+
+
+def test_the_same_report_twice_is_stored_once_and_another_body_under_its_number_is_refused(backend: Backend) -> None:
+    actor = began(backend)
+    once = p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}, groups=[group()], logs=[p.LogLine(message="x")])
+    for expected in (False, True, True):
+        assert backend.client.report(actor.run_id, once).duplicate is expected
+    assert refused(actor, once.model_copy(update={"metrics": {"reward": 2.0}})) == "report_conflict"
+    assert refused(actor, once.model_copy(update={"seq": 1})) == "report_conflict", "the groups of a step come once"
+    assert len(backend.client.groups(actor.run_id).items) == len(backend.client.logs(actor.run_id).items) == 1
     assert backend.client.metrics(actor.run_id).series["reward"].value == [1.0]
+    actor.finish()
+    assert backend.client.report(actor.run_id, once).duplicate
 
 
 def test_the_completions_of_a_report_are_one_statement_since_each_writes_the_index_of_their_texts(
@@ -81,27 +77,11 @@ def test_a_step_without_groups_moves_the_run_on_and_an_evaluation_does_not(backe
         backend.client.report(actor.run_id, sent)
         assert backend.client.run(actor.run_id).progress.step == (1 if seq else 0)
     again = p.Report(attempt=actor.attempt, seq=3, step=0, metrics={"loss": 0.6})
-    with pytest.raises(ApiError) as caught:
-        backend.client.report(actor.run_id, again)
-    assert caught.value.code == "report_conflict"
+    assert refused(actor, again) == "report_conflict"
 
 
-def test_the_groups_of_a_step_come_once_per_attempt(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0)
-    with pytest.raises(ApiError) as caught:
-        actor.report(0)
-    assert caught.value.code == "report_conflict"
-
-
-def part(actor: Actor, seq: int, step: int, *indices: int, **fields: object) -> p.Report:
-    values = {
-        "attempt": actor.attempt,
-        "seq": seq,
-        "step": step,
-        "groups": [group(index) for index in indices],
-        "part": True,
-    }
+def part(seq: int, step: int, *indices: int, **fields: object) -> p.Report:
+    values = {"attempt": 1, "seq": seq, "step": step, "groups": [group(index) for index in indices], "part": True}
     return p.Report.model_validate(values | fields)
 
 
@@ -109,7 +89,7 @@ def test_a_step_in_parts_is_done_with_its_last_report_and_a_part_sent_twice_is_s
     actor = began(backend)
     for seq, indices in enumerate([(0, 1), (2,)]):
         for expected in (False, True):
-            assert backend.client.report(actor.run_id, part(actor, seq, 0, *indices)).duplicate is expected
+            assert backend.client.report(actor.run_id, part(seq, 0, *indices)).duplicate is expected
         assert backend.client.run(actor.run_id).progress.step == 0
     actor.seq = 2
     actor.report(0, metrics={"reward": 1.0}, groups=[group(3)])
@@ -122,23 +102,19 @@ def test_a_step_in_parts_is_done_with_its_last_report_and_a_part_sent_twice_is_s
 
 def test_a_part_brings_new_groups_of_a_step_that_is_not_done_and_nothing_else(backend: Backend) -> None:
     actor = began(backend)
-    backend.client.report(actor.run_id, part(actor, 0, 0, 0))
-    refused = [
-        (part(actor, 1, 0, 1, 0), "report_conflict"),
-        (part(actor, 1, 0, 0, part=False), "report_conflict"),
-        (part(actor, 1, 0, 1, metrics={"reward": 1.0}), "invalid"),
-        (part(actor, 1, 0), "invalid"),
-        (part(actor, 1, 10_000_000, 1), "invalid"),
+    backend.client.report(actor.run_id, part(0, 0, 0))
+    wrong = [
+        (part(1, 0, 1, 0), "report_conflict"),
+        (part(1, 0, 0, part=False), "report_conflict"),
+        (part(1, 0, 1, metrics={"reward": 1.0}), "invalid"),
+        (part(1, 0), "invalid"),
+        (part(1, 10_000_000, 1), "invalid"),
     ]
-    for sent, code in refused:
-        with pytest.raises(ApiError) as caught:
-            backend.client.report(actor.run_id, sent)
-        assert caught.value.code == code
+    for sent, code in wrong:
+        assert refused(actor, sent) == code
     actor.seq = 1
     actor.report(0, metrics={"reward": 1.0}, groups=[group(1)])
-    with pytest.raises(ApiError) as caught:
-        backend.client.report(actor.run_id, part(actor, 2, 0, 2))
-    assert caught.value.code == "report_conflict"
+    assert refused(actor, part(2, 0, 2)) == "report_conflict"
     assert len(backend.client.groups(actor.run_id).items) == 2
 
 
@@ -146,7 +122,7 @@ def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_th
     backend: Backend,
 ) -> None:
     actor = began(backend)
-    backend.client.report(actor.run_id, part(actor, 0, 0, 0, 1))
+    backend.client.report(actor.run_id, part(0, 0, 0, 1))
     backend.clock.now += 3600
     next_one = Actor(backend.client, "two").begin()
     assert next_one.attempt == 2
@@ -154,39 +130,45 @@ def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_th
     assert [one.attempt for one in backend.client.groups(actor.run_id).items] == [2]
 
 
-def test_a_value_that_was_not_finite_is_neither_zero_nor_missing(backend: Backend) -> None:
+def test_a_value_that_was_not_finite_is_neither_zero_nor_missing_and_the_list_has_the_ends_of_best_and_worst(
+    backend: Backend,
+) -> None:
     actor = began(backend)
-    actor.report(0, metrics={"kl": None, "reward": 0.0}, groups=[group(rewards=[None, 0.0, 1.0])])
+    rows = [completion(0, "?", None), completion(1, "x" * 200 + "wrong", 0.0), completion(2, "right", 1.0)]
+    of_three = group(rewards=[None, 0.0, 1.0]).model_copy(update={"completions": rows})
+    actor.report(0, metrics={"kl": None, "reward": 0.0}, groups=[of_three])
     series = backend.client.metrics(actor.run_id).series
     assert (series["kl"].value, series["reward"].value) == ([None], [0.0])
     assert "entropy" not in series
     [listed] = backend.client.groups(actor.run_id).items
     assert (listed.rewards, listed.scored) == ([None, 0.0, 1.0], 2)
+    assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
     first = backend.client.group(listed.id).completions[0]
     assert (first.reward, first.advantage, first.rewards[0].raw) == (None, None, None)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_number_that_json_cannot_carry_is_refused_and_not_a_failure_of_ours(backend: Backend, number: str) -> None:
-    actor = began(backend)
-    answer = send(backend, actor, f'{{"attempt": 1, "seq": 0, "step": 0, "metrics": {{"reward": {number}}}}}')
+EMPTY = json.dumps([{**group().model_dump(), "completions": []}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ('"step": 0, "metrics": {"reward": NaN}', "metrics.reward", "must be a finite number"),
+        ('"step": 0, "metrics": {"reward": -Infinity}', "metrics.reward", "must be a finite number"),
+        ('"step": 0, "metrics": {"reward": 1e999}', "metrics.reward", "must be a finite number"),
+        ('"metrics": {"reward": 1.0}', "step", "is required"),
+        (f'"step": {2**63}', "step", "must be at most"),
+        (f'"step": 0, "groups": {EMPTY}', "groups.0.completions", "must have at least 1 entry"),
+    ],
+)
+def test_a_report_with_a_wrong_value_is_refused_at_its_field(
+    backend: Backend, fields: str, field: str, message: str
+) -> None:
+    answer = send(backend, began(backend), f'{{"attempt": 1, "seq": 0, {fields}}}')
     assert answer.status_code == 422
-    assert answer.json()["error"]["details"] == [{"field": "metrics.reward", "message": "must be a finite number"}]
-
-
-def test_text_that_no_database_stores_is_replaced_and_all_other_text_comes_back_as_it_was(backend: Backend) -> None:
-    actor = began(backend)
-    hostile = 'x\x1b[2J\u202e\u009b<script>alert(1)</script>![](http://e.vil)=cmd()\r\n"\\ \U0001f600'
-    body = p.Report(attempt=1, seq=0, step=0, groups=[group()]).model_dump(mode="json")
-    texts = [hostile, "a\x00b", "a\ud800b"]
-    for index, sent in enumerate(texts):
-        body["groups"][0]["completions"][min(index, 1)]["text"] = sent
-        body["groups"][0]["index"] = index
-        body["seq"] = body["step"] = index
-        assert send(backend, actor, json.dumps(body)).status_code == 200
-    groups = [backend.client.group(one.id) for one in backend.client.groups(actor.run_id).items]
-    assert groups[0].completions[0].text == hostile
-    assert [one.completions[1].text for one in groups[1:]] == ["a\ufffdb", "a\ufffdb"]
+    [wrong] = answer.json()["error"]["details"]
+    assert wrong["field"] == field
+    assert message in wrong["message"]
 
 
 @pytest.mark.parametrize("body", ["{", "[" * 100_000, '{"attempt": ' + "9" * 5000 + "}", "", '"x"', "null"])
@@ -196,35 +178,26 @@ def test_a_body_that_is_no_report_is_refused_in_the_one_shape(backend: Backend, 
     assert set(answer.json()["error"]) == {"code", "message", "details"}
 
 
-def test_numbers_beyond_64_bits_are_refused(backend: Backend) -> None:
+TRACE = bombs.trace_of(
+    pa.table(
+        {
+            "group": [0],
+            "completion": [1],
+            "token_ids": [[5, 6]],
+            "text": ["4€".encode()],
+            "text_offsets": [[0, 2, 4]],
+            "sampling_logprob": [[-0.5, float("nan")]],
+            "clipped": [[False, True]],
+            "advantage": [[-0.5, -0.5]],
+        }
+    ),
+    1,
+)
+
+
+def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(backend: Backend) -> None:
     actor = began(backend)
-    answer = send(backend, actor, json.dumps({"attempt": 1, "seq": 2**63}))
-    assert answer.status_code == 422
-    assert answer.json()["error"]["details"][0]["field"] == "seq"
-
-
-def trace_of(rows: list[dict[str, Any]]) -> p.TraceFile:
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), sink, compression="zstd")
-    data = sink.getvalue()
-    return p.TraceFile(sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(rows))
-
-
-ROW = {
-    "group": 0,
-    "completion": 1,
-    "token_ids": [5, 6],
-    "text": "4€".encode(),
-    "text_offsets": [0, 2, 4],
-    "sampling_logprob": [-0.5, float("nan")],
-    "clipped": [False, True],
-    "advantage": [-0.5, -0.5],
-}
-
-
-def test_the_tokens_of_a_completion_come_back(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0, trace=trace_of([ROW]))
+    actor.report(0, trace=TRACE)
     whole = backend.client.group(backend.client.groups(actor.run_id).items[0].id)
     assert [one.has_trace for one in whole.completions] == [False, True]
     tokens = backend.client.tokens(whole.completions[1].id)
@@ -234,16 +207,10 @@ def test_the_tokens_of_a_completion_come_back(backend: Backend) -> None:
     with pytest.raises(ApiError) as caught:
         backend.client.tokens(whole.completions[0].id)
     assert (caught.value.status, caught.value.code) == (404, "not_found")
-
-
-def test_a_trace_file_that_was_damaged_is_not_shown_as_if_it_were_whole(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0, trace=trace_of([ROW]))
-    traced = backend.client.group(backend.client.groups(actor.run_id).items[0].id).completions[1].id
     [file] = (backend.home / "traces").rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ApiError, match="damaged"):
-        backend.client.tokens(traced)
+        backend.client.tokens(whole.completions[1].id)
 
 
 @pytest.mark.parametrize(
@@ -252,23 +219,28 @@ def test_a_trace_file_that_was_damaged_is_not_shown_as_if_it_were_whole(backend:
 def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: dict[str, str]) -> None:
     actor = began(backend)
     with pytest.raises(ApiError) as caught:
-        actor.report(0, trace=trace_of([ROW]).model_copy(update=change))
+        actor.report(0, trace=TRACE.model_copy(update=change))
     assert caught.value.status == 422
     assert not list((backend.home).rglob("*.parquet*"))
     assert backend.client.groups(actor.run_id).items == []
 
 
-def test_a_report_that_is_refused_leaves_no_trace_file_and_one_repeated_keeps_it(backend: Backend) -> None:
+def test_a_report_that_is_refused_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes_with_its_run(
+    backend: Backend,
+) -> None:
     actor = began(backend)
-    actor.report(0, trace=trace_of([ROW]))
+    actor.report(0, trace=TRACE)
     actor.seq = 0
     with pytest.raises(ApiError, match="another body"):
-        actor.report(0, trace=trace_of([ROW]), metrics={"reward": 1.0})
+        actor.report(0, trace=TRACE, metrics={"reward": 1.0})
     backend.clock.now += 31
-    Actor(backend.client, "two").begin()
+    second = Actor(backend.client, "two").begin()
     with pytest.raises(ApiError, match="lost run"):
-        actor.report(1, trace=trace_of([ROW]))
+        actor.report(1, trace=TRACE)
     assert [file.name[:4] for file in backend.home.rglob("*.parquet")] == ["1-0-"]
+    second.finish()
+    backend.client.delete_run(actor.run_id)
+    wait_until(lambda: not list(backend.home.rglob("*.parquet")), "the traces are removed")
 
 
 @pytest.mark.slow
@@ -278,45 +250,6 @@ def test_a_time_too_large_to_reckon_with_leaves_every_run_readable(backend: Back
     assert backend.client.runs().items[0].progress.eta_seconds is None
 
 
-def test_a_group_without_completions_is_refused(backend: Backend) -> None:
-    actor = began(backend)
-    empty = {**group(0).model_dump(), "completions": []}
-    body = {"attempt": actor.attempt, "seq": 0, "step": 0, "groups": [empty]}
-    answer = send(backend, actor, json.dumps(body))
-    assert answer.status_code == 422
-    assert answer.json()["error"]["details"][0]["field"] == "groups.0.completions"
-
-
-def test_metrics_belong_to_a_step(backend: Backend) -> None:
-    actor = began(backend)
-    with pytest.raises(ApiError, match="step: is required"):
-        actor.report(metrics={"reward": 1.0})
-
-
-def test_traces_go_with_their_run(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0, trace=trace_of([ROW]))
-    actor.finish()
-    assert list(backend.home.rglob("*.parquet"))
-    backend.client.delete_run(actor.run_id)
-    wait_until(lambda: not list(backend.home.rglob("*.parquet")), "the traces are removed")
-
-
-def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:
-    actor = began(backend)
-    one = GroupReport(
-        index=0,
-        prompt_id="a",
-        prompt_text="2 + 2",
-        state="live",
-        scored=2,
-        completions=[completion(0, "x" * 200 + "wrong", 0.0), completion(1, "right", 1.0), completion(2, "?", None)],
-    )
-    actor.report(0, groups=[one])
-    [listed] = backend.client.groups(actor.run_id).items
-    assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
-
-
 def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
     config = RecordedConfig(trainer=Trainer(name="a test"))
     claim = backend.client.record(p.Recording(key=key, worker="w", config=config, name="r"))
@@ -324,7 +257,9 @@ def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
     return claim
 
 
-def test_late_metrics_are_added_to_their_step_and_change_none_that_it_has(backend: Backend) -> None:
+def test_late_metrics_are_added_to_their_step_change_none_that_it_has_and_are_for_recorded_runs(
+    backend: Backend,
+) -> None:
     run_id = recording(backend).run_id
     for step in range(3):
         backend.client.report(run_id, p.Report(attempt=1, seq=step, step=step, metrics={"reward": float(step)}))
@@ -334,17 +269,10 @@ def test_late_metrics_are_added_to_their_step_and_change_none_that_it_has(backen
     assert (series["reward"].value, series["loss"].step, series["eval/x"].step) == ([0.0, 1.0, 2.0], [1], [1])
     assert backend.client.run(run_id).progress.step == 3
     assert backend.client.run(run_id).summary == {"reward": 2.0, "loss": 0.5, "eval/x": 0.25}
-
-
-def test_late_metrics_bring_nothing_else_and_are_for_recorded_runs(backend: Backend) -> None:
-    run_id = recording(backend).run_id
     with pytest.raises(ApiError, match="needs metrics, and brings nothing else"):
-        backend.client.report(run_id, p.Report(attempt=1, seq=0, step=0, late=True, groups=[group(0)]))
-    actor = began(backend)
+        backend.client.report(run_id, p.Report(attempt=1, seq=8, step=0, late=True, groups=[group(0)]))
     with pytest.raises(ApiError, match="is for recorded runs"):
-        backend.client.report(
-            actor.run_id, p.Report(attempt=actor.attempt, seq=0, step=0, late=True, metrics={"loss": 1.0})
-        )
+        backend.client.report(began(backend).run_id, late)
 
 
 def test_groups_of_an_evaluation_alone_complete_no_step(backend: Backend) -> None:
@@ -370,7 +298,7 @@ def many_reports(attempt: int) -> list[p.Report]:
                 "step": step,
                 "metrics": metrics | ({"rare": 1.0} if step in (2, 7) else {}),
                 "groups": [group(index, prompt_id=f"p{step % 2}") for index in range(step % 3)],
-                "trace": trace_of([ROW]) if step % 3 else None,
+                "trace": TRACE if step % 3 else None,
                 "logs": [p.LogLine(message=f"step {step}")] if step % 5 == 0 else [],
                 "seconds": 1.5 * step,
             }
@@ -380,6 +308,7 @@ def many_reports(attempt: int) -> list[p.Report]:
 
 
 NAMED_BY_ITSELF = {"id", "run_id", "group_id", "created_at", "path", "heartbeat_at", "started_at", "claim_key"}
+OF_RUNS = {"summary", "sparkline", "step", "total_steps", "eta_seconds", "status"}
 
 
 def stored(backend: Backend, run_id: int) -> dict[str, list[str]]:
@@ -390,15 +319,12 @@ def stored(backend: Backend, run_id: int) -> dict[str, list[str]]:
             key = table.c.id if table is tables.run else table.c.get("run_id")
             if key is None or table is tables.attempt:
                 continue
-            columns = [one for one in table.c if one.name not in NAMED_BY_ITSELF]
-            if table is tables.run:
-                columns = [
-                    table.c[name] for name in ("summary", "sparkline", "step", "total_steps", "eta_seconds", "status")
-                ]
-            rows = tx.execute(select(*columns).where(key == run_id))
+            names = OF_RUNS if table is tables.run else {*table.c.keys()} - NAMED_BY_ITSELF
+            columns = [one for one in table.c if one.name in names]
             # a mean of means is rounded more often than the mean of all
             found[table.name] = sorted(
-                str([round(one, 9) if isinstance(one, float) else one for one in row]) for row in rows
+                str([round(one, 9) if isinstance(one, float) else one for one in row])
+                for row in tx.execute(select(*columns).where(key == run_id))
             )
     return found
 
@@ -439,8 +365,8 @@ def test_of_reports_that_come_together_those_that_came_before_are_not_stored_aga
 def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend: Backend) -> None:
     actor = began(backend)
     before = stored(backend, actor.run_id)
-    first, second = (p.Report(attempt=1, seq=seq, step=seq, trace=trace_of([ROW]), groups=[group()]) for seq in (0, 1))
-    broken = second.model_copy(update={"trace": trace_of([ROW]).model_copy(update={"sha256": "0" * 64})})
+    first, second = (p.Report(attempt=1, seq=seq, step=seq, trace=TRACE, groups=[group()]) for seq in (0, 1))
+    broken = second.model_copy(update={"trace": TRACE.model_copy(update={"sha256": "0" * 64})})
     probe = first.model_copy(update={"groups": [group().model_copy(update={"state": "probe"})]})
     changes: list[tuple[str, list[p.Report]]] = [
         ("report_conflict", [probe, second.model_copy(update={"step": 0})]),  # a group at the place of another
@@ -449,47 +375,41 @@ def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend:
         ("report_conflict", [first, first.model_copy(update={"seconds": 3.0})]),
         ("invalid", [first, second.model_copy(update={"step": 10_000_000})]),
         ("invalid", [first, broken]),
-        ("invalid", [first, part(actor, 1, 1, 1)]),
+        ("invalid", [first, part(1, 1, 1)]),
         ("invalid", [first, p.Report(attempt=1, seq=1, step=0, metrics={"loss": 1.0}, late=True)]),
     ]
     for code, reports in changes:
-        with pytest.raises(ApiError) as caught:
-            backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=reports))
-        assert caught.value.code == code, reports
+        assert refused(actor, *reports) == code, reports
         assert stored(backend, actor.run_id) == before
         assert not list(backend.home.rglob("*.parquet*"))
 
 
-@pytest.mark.parametrize(
-    "body", ["", "\n", "{}\n{}", '{"attempt": 1, "seq": 0}\n{"attempt": 2, "seq": 1}', "[]", "{" * 70 + "\n"]
-)
-def test_lines_that_are_no_reports_of_one_attempt_are_refused(backend: Backend, body: str) -> None:
-    actor = began(backend)
-    answer = send(backend, actor, body, to="reports")
-    assert answer.status_code in (400, 422)
-    assert answer.json()["error"]["code"] in ("bad_request", "invalid")
-
-
-def test_more_reports_than_a_request_may_have_are_refused(backend: Backend) -> None:
-    actor = began(backend)
-    lines = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(65)]
-    assert send(backend, actor, "\n".join(lines), to="reports").status_code == 400
-    assert send(backend, actor, "\n".join(lines[1:]), to="reports").status_code == 200
+LINES = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(65)]
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("lines", "said"),
     [
-        ("{", "Line 3: The body is not valid JSON"),
-        ('{"attempt": 1, "seq": -1}', "line 3: seq: must be at least 0"),
-        ("", "Line 3: "),
+        ([""], ""),
+        (["", ""], ""),
+        (["{}", "{}"], ""),
+        (['{"attempt": 1, "seq": 0}', '{"attempt": 2, "seq": 1}'], ""),
+        (["[]"], ""),
+        (LINES, ""),
+        ([*LINES[:2], "{", LINES[3]], "Line 3: The body is not valid JSON"),
+        ([*LINES[:2], '{"attempt": 1, "seq": -1}', LINES[3]], "line 3: seq: must be at least 0"),
+        ([*LINES[:2], "", LINES[3]], "Line 3: "),
     ],
 )
-def test_which_line_is_wrong_is_said(backend: Backend, line: str, said: str) -> None:
+def test_lines_that_are_no_reports_of_one_attempt_or_too_many_are_refused_and_the_wrong_one_is_named(
+    backend: Backend, lines: list[str], said: str
+) -> None:
     actor = began(backend)
-    lines = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_json() for seq in range(4)]
-    lines[2] = line
-    assert send(backend, actor, "\n".join(lines), to="reports").json()["error"]["message"].startswith(said)
+    answer = send(backend, actor, "\n".join(lines), to="reports")
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"]["code"] in ("bad_request", "invalid")
+    assert answer.json()["error"]["message"].startswith(said)
+    assert send(backend, actor, "\n".join(LINES[1:]), to="reports").status_code == 200
 
 
 def test_what_reports_tell_of_stands_in_their_order(backend: Backend) -> None:
@@ -532,7 +452,7 @@ def test_a_trace_file_that_another_request_took_away_is_sent_again(
     with monkeypatch.context() as patched:
         patched.setattr(reports_module, "store", taken_away)
         with pytest.raises(ApiError) as caught:
-            actor.report(0, trace=trace_of([ROW]))
+            actor.report(0, trace=TRACE)
     assert may_pass(caught.value)
-    assert not actor.report(0, trace=trace_of([ROW])).duplicate
+    assert not actor.report(0, trace=TRACE).duplicate
     assert len(list(backend.home.rglob("*.parquet"))) == 1

@@ -68,83 +68,49 @@ def disk(backend: Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return Disk(backend, monkeypatch, quota=request.param == "quota")
 
 
-def finished(backend: Backend) -> int:
-    run_id = backend.client.create_run(GRPO).id
-    actor = Actor(backend.client).begin()
-    actor.report(0)
-    actor.finish()
-    return run_id
-
-
-def delete(backend: Backend) -> Callable[[], object]:
-    run_id = finished(backend)
-    return lambda: backend.client.delete_run(run_id)
-
-
-def delete_upload(backend: Backend) -> Callable[[], object]:
-    upload_id = backend.client.upload("a", b'{"a": 1}\n').id
-    return lambda: backend.client.delete_upload(upload_id)
-
-
-def stop(backend: Backend) -> Callable[[], object]:
-    run_id = backend.client.create_run(GRPO).id
-    return lambda: backend.client.command(run_id, "stop")
-
-
-def pause(backend: Backend) -> Callable[[], object]:
-    run_id = backend.client.create_run(GRPO).id
-    return lambda: backend.client.command(run_id, "pause")
-
-
-def stop_sweep(backend: Backend) -> Callable[[], object]:
-    sweep_id = backend.client.create_sweep("a", [{"config": GRPO}]).id
-    return lambda: backend.client.stop_sweep(sweep_id)
-
-
-def fail(backend: Backend) -> Callable[[], object]:
-    backend.client.create_run(GRPO)
-    return Actor(backend.client).begin().fail
-
-
-def finish(backend: Backend) -> Callable[[], object]:
-    backend.client.create_run(GRPO)
-    return Actor(backend.client).begin().finish
-
-
-def last_report(backend: Backend) -> Callable[[], object]:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.client.ending.add((actor.run_id, actor.attempt))
-    return lambda: actor.report(0, groups=[group()])
-
-
-def last_reports(backend: Backend) -> Callable[[], object]:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.client.ending.add((actor.run_id, actor.attempt))
-    return lambda: actor.report_two(0, groups=[group()])
+def prepared(backend: Backend, needed: str) -> Callable[[], object]:
+    """What frees space, or ends a run; all that it needs is there."""
+    client = backend.client
+    if needed == "delete an upload":
+        upload_id = client.upload("a", b'{"a": 1}\n').id
+        return lambda: client.delete_upload(upload_id)
+    if needed == "stop a sweep":
+        sweep_id = client.create_sweep("a", [{"config": GRPO}]).id
+        return lambda: client.stop_sweep(sweep_id)
+    run_id = client.create_run(GRPO).id
+    if needed in ("stop", "pause"):
+        return lambda: client.command(run_id, needed)
+    actor = Actor(client).begin()
+    if needed == "delete":
+        actor.report(0)
+        actor.finish()
+        return lambda: client.delete_run(run_id)
+    if needed in ("fail", "finish"):
+        return actor.fail if needed == "fail" else actor.finish
+    client.ending.add((actor.run_id, actor.attempt))
+    return lambda: (actor.report if needed == "the last report" else actor.report_two)(0, groups=[group()])
 
 
 NEEDED = pytest.mark.parametrize(
-    "prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish, last_report, last_reports]
+    "needed",
+    [
+        *("delete", "delete an upload", "stop", "pause", "stop a sweep"),
+        *("fail", "finish", "the last report", "the last reports"),
+    ],
 )
 
 
 @NEEDED
-def test_what_frees_space_or_ends_a_run_is_stored_on_a_full_disk(
-    backend: Backend, disk: Disk, prepared: Callable[[Backend], Callable[[], object]]
-) -> None:
-    act = prepared(backend)
+def test_what_frees_space_or_ends_a_run_is_stored_on_a_full_disk(backend: Backend, disk: Disk, needed: str) -> None:
+    act = prepared(backend, needed)
     disk.full = True
     act()
     assert not (backend.home / "reserve").exists()
 
 
 @NEEDED
-def test_without_a_reserve_a_full_disk_is_said_and_nothing_changes(
-    backend: Backend, disk: Disk, prepared: Callable[[Backend], Callable[[], object]]
-) -> None:
-    act = prepared(backend)
+def test_without_a_reserve_a_full_disk_is_said_and_nothing_changes(backend: Backend, disk: Disk, needed: str) -> None:
+    act = prepared(backend, needed)
     (backend.home / "reserve").unlink()
     disk.full = True
     with pytest.raises(ApiError) as caught:

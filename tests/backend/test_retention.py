@@ -43,7 +43,7 @@ class Saving(Actor):
 def begun(backend: Backend, config: dict[str, Any], name: str = "one") -> Saving:
     run_id = backend.client.create_run(config).id
     actor = Saving(backend.client, name)
-    actor.begin()
+    actor.begin(0, config["kind"])
     assert actor.run_id == run_id
     return actor
 
@@ -106,46 +106,42 @@ def test_what_was_removed_and_why_the_rest_stays_is_in_the_runs_log(backend: Bac
     ]
 
 
-@pytest.mark.parametrize("ended", ["waits", "stopped"])
-def test_a_checkpoint_that_another_run_names_is_never_removed(backend: Backend, ended: str) -> None:
-    actor = begun(backend, keeping(last=1, best=False))
+LAST_ALONE: dict[str, Json] = {"last": 1, "best": False}
+
+
+def other_run(backend: Backend, of: int, need: str) -> int:
+    """A run that needs the checkpoint at step 20 of another one."""
+    source = f"run:{of}@20"
+    scored: Json = {"name": "taste", "kind": "reward_model", "source": source}
+    needs: dict[str, Json] = (
+        {"rewards": {"functions": [scored]}} if need == "rewards" else {"model": {"source": source}}
+    )
+    return backend.client.create_run({**(SAMPLE if need == "sample" else GRPO), **needs}).id
+
+
+@pytest.mark.parametrize(
+    ("need", "ended"), [("model", "waits"), ("model", "stopped"), ("rewards", "waits"), ("sample", "waits")]
+)
+def test_a_checkpoint_that_another_run_names_is_not_removed_while_it_may_need_it(
+    backend: Backend, need: str, ended: str
+) -> None:
+    config = keeping(**LAST_ALONE)
+    if need == "rewards":
+        config = {"kind": "reward_model", "budget": {"steps": 1000, "keep": LAST_ALONE}}
+    actor = begun(backend, config)
     actor.keep(20)
-    other = backend.client.create_run({**GRPO, "model": {"source": f"run:{actor.run_id}@20"}})
+    other = other_run(backend, actor.run_id, need)
     if ended == "stopped":
-        backend.client.command(other.id, "stop")  # somebody may retry it
+        backend.client.command(other, "stop")  # somebody may retry it
     actor.keep(40)
     actor.keep(60)
     assert steps(backend, actor.run_id) == [20, 60]
     if ended == "waits":
-        backend.client.command(other.id, "stop")
-    backend.client.delete_run(other.id)
+        backend.client.command(other, "stop")
+    if need != "sample":
+        backend.client.delete_run(other)
     actor.keep(80)
     assert steps(backend, actor.run_id) == [80], "nobody names it any more"
-
-
-def test_a_checkpoint_that_rewards_another_run_is_never_removed(backend: Backend) -> None:
-    trained = {"kind": "reward_model", "budget": {"steps": 1000, "keep": {"last": 1, "best": False}}}
-    backend.client.create_run(trained)
-    actor = Saving(backend.client)
-    assert actor.claim("reward_model") is not None
-    actor.start()
-    actor.keep(20)
-    scored = {"name": "taste", "kind": "reward_model", "source": f"run:{actor.run_id}@20"}
-    backend.client.create_run({**GRPO, "rewards": {"functions": [scored]}})
-    actor.keep(40)
-    actor.keep(60)
-    assert steps(backend, actor.run_id) == [20, 60]
-
-
-def test_a_sample_needs_its_checkpoint_until_it_is_over(backend: Backend) -> None:
-    actor = begun(backend, keeping(last=1, best=False))
-    actor.keep(20)
-    sample = backend.client.create_run({**SAMPLE, "model": {"source": f"run:{actor.run_id}@20"}})
-    actor.keep(40)
-    assert steps(backend, actor.run_id) == [20, 40]
-    backend.client.command(sample.id, "stop")
-    actor.keep(60)
-    assert steps(backend, actor.run_id) == [60]
 
 
 def test_a_bound_that_cannot_be_kept_is_said_and_the_newest_stays(backend: Backend) -> None:
@@ -173,7 +169,9 @@ def test_a_removed_checkpoint_is_neither_offered_nor_named_nor_resumed(backend: 
     assert claim.kept == [f"run-{actor.run_id}/step-{step}-attempt-1" for step in (40, 60)]
 
 
-def test_what_an_attempt_left_beyond_where_the_next_one_began_goes_too(backend: Backend) -> None:
+def test_what_an_attempt_left_beyond_where_the_next_one_began_goes_too_and_no_message_sent_twice_brings_it_back(
+    backend: Backend,
+) -> None:
     actor = begun(backend, keeping(last=2, best=False))
     for step in (20, 40):
         actor.keep(step)
@@ -183,16 +181,10 @@ def test_what_an_attempt_left_beyond_where_the_next_one_began_goes_too(backend: 
     again.start(20)  # the one at 40 was damaged
     answer = again.keep(40)
     assert answer.kept == [f"run-{actor.run_id}/step-20-attempt-1", f"run-{actor.run_id}/step-40-attempt-2"]
-
-
-def test_a_message_that_is_sent_twice_brings_nothing_back(backend: Backend) -> None:
-    actor = begun(backend, keeping(last=1, best=False))
-    actor.keep(20)
-    actor.keep(40)
-    again = actor.keep(40)
-    assert again.duplicate
-    assert again.kept == [f"run-{actor.run_id}/step-40-attempt-1"]
-    assert steps(backend, actor.run_id) == [40]
+    twice = again.keep(40)
+    assert twice.duplicate
+    assert twice.kept == answer.kept
+    assert steps(backend, actor.run_id) == [20, 40]
 
 
 @pytest.mark.thorough

@@ -1,7 +1,7 @@
 """Long series in few points: each the mean of its stretch, with its extremes, at any length."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from measured_series import KINDS, LENGTHS, by_step, drawn, record
 from serving import Backend
 
-from backend.contract.client import ApiError
 from backend.contract.records import Series
 from backend.telemetry import metrics
 from backend.telemetry.stretches import fitting_width, in_stretches, stretch_of
@@ -108,23 +107,23 @@ def test_evaluations_are_answered_one_by_one_beside_stretches_and_thinned_where_
     assert thinned.value[0] == pytest.approx(1.5 / 30)
 
 
-def test_what_was_not_finite_is_counted_and_moves_no_mean(backend: Backend) -> None:
+def test_what_was_not_finite_moves_no_mean_a_constant_stays_and_the_largest_numbers_have_a_mean(
+    backend: Backend,
+) -> None:
     values = [None if step in (5, 6) or 16 <= step < 32 else float(step) for step in range(64)]
-    run_id = record(backend, [{"kl": value} for value in values])
-    series = backend.client.metrics(run_id, names=["kl"], width=16).series["kl"]
+    largest = [1.7e308, -1.7e308, 1.7e308, 1.7e308]
+    run_id = record(
+        backend, [{"kl": value, "rate": 0.1, "reward": largest[step % 4]} for step, value in enumerate(values)]
+    )
+    answered = backend.client.metrics(run_id, width=16).series
+    assert set(answered["rate"].value) == {0.1}
+    assert answered["reward"].value[0] == pytest.approx(0.85e308)
+    series = answered["kl"]
     assert series.value == [pytest.approx((sum(range(16)) - 11) / 14), None, 39.5, 55.5]
     assert series.stretches is not None
     assert series.stretches.finite == [14, 0, 16, 16]
     assert series.stretches.missing == [2, 16, 0, 0]
     assert series.stretches.low == [0.0, None, 32.0, 48.0]
-
-
-def test_a_constant_is_drawn_as_that_constant_and_the_largest_numbers_have_a_mean(backend: Backend) -> None:
-    largest = [1.7e308, -1.7e308, 1.7e308, 1.7e308]
-    run_id = record(backend, [{"rate": 0.1, "reward": largest[step % 4]} for step in range(300)])
-    series = backend.client.metrics(run_id, width=64).series
-    assert set(series["rate"].value) == {0.1}
-    assert series["reward"].value[0] == pytest.approx(0.85e308)
 
 
 def test_a_resume_takes_back_what_lies_beyond_it_from_the_means_too(backend: Backend) -> None:
@@ -146,17 +145,6 @@ def test_a_resume_takes_back_what_lies_beyond_it_from_the_means_too(backend: Bac
         assert series.value == pytest.approx(means, rel=1e-9)
         assert series.stretches is not None
         assert sum(series.stretches.finite) == 400
-
-
-def test_a_width_that_is_no_power_of_two_is_refused(backend: Backend) -> None:
-    run_id = backend.client.create_run(GRPO).id
-    reads: list[Callable[[], object]] = [
-        lambda: backend.client.metrics(run_id, width=6),
-        lambda: backend.client.compare_metrics(runs=[run_id], names=["kl"], width=6),
-    ]
-    for read in reads:
-        with pytest.raises(ApiError, match="must be a power of two"):
-            read()
 
 
 def test_a_series_that_is_logged_now_and_then_is_thinned_to_the_values_that_there_are(backend: Backend) -> None:

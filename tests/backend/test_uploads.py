@@ -30,61 +30,54 @@ def reading(upload_id: int, **task: object) -> dict[str, Any]:
     return {**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload_id}", **task}}
 
 
-def test_an_upload_comes_back_as_it_was(backend: Backend) -> None:
+def test_an_upload_comes_back_as_it_was_and_text_without_utf8_is_replaced_in_the_preview(backend: Backend) -> None:
     content = jsonl(ROWS)
     upload = backend.client.upload("my sums.jsonl", content)
     assert (upload.name, upload.rows, upload.columns) == ("my sums.jsonl", 30, ["prompt", "answer"])
     assert backend.client.upload_content(upload.id) == content
     assert upload.size_bytes == len(content)
-    preview = backend.client.preview_upload(upload.id)
-    assert preview.rows == ROWS[:20]
-    second = backend.client.upload("b", b'\xef\xbb\xbf{"q": 1}\r\n{"q": 2, "z": null}')
-    assert (second.rows, second.columns) == (2, ["q", "z"])
+    assert backend.client.preview_upload(upload.id).rows == ROWS[:20]
+    second = backend.client.upload("b", b'\xef\xbb\xbf{"q": 1}\r\n{"q": "x\\ud800y", "\\ud800": null}')
+    assert (second.rows, second.columns) == (2, ["q", "\ufffd"])
+    assert backend.client.preview_upload(second.id).rows == [{"q": 1}, {"q": "x\ufffdy", "\ufffd": None}]
     assert [one.id for one in backend.client.uploads()] == [second.id, upload.id]
     assert sorted(path.name for path in (backend.home / "uploads").iterdir()) == ["1.jsonl", "2.jsonl"]
 
 
-def test_text_that_has_no_utf8_is_replaced_in_the_preview(backend: Backend) -> None:
-    upload = backend.client.upload("x", b'{"a": "x\\ud800y", "\\ud800": 1}')
-    assert backend.client.preview_upload(upload.id).rows == [{"a": "x\ufffdy", "\ufffd": 1}]
+def refusal(backend: Backend, config: dict[str, Any]) -> str:
+    with pytest.raises(ApiError) as caught:
+        backend.client.create_run(config)
+    return caught.value.message
 
 
 def test_a_run_is_refused_if_its_upload_is_not_there_or_lacks_a_column(backend: Backend) -> None:
-    with pytest.raises(ApiError) as caught:
-        backend.client.create_run(reading(1))
-    assert caught.value.message == "task.source: there is no upload 1; upload the file first"
-    rows = [dict(row) for row in ROWS]
+    assert refusal(backend, reading(1)) == "task.source: there is no upload 1; upload the file first"
+    rows: list[dict[str, Any]] = [dict(row) for row in ROWS]
     del rows[2]["answer"]
-    empty: list[Any] = [None, "", []]
-    for number, value in enumerate(empty, 16):
+    for number, value in enumerate((None, "", []), 16):
         rows[number]["answer"] = value
     upload = backend.client.upload("x", jsonl(rows))
-    with pytest.raises(ApiError) as caught:
-        backend.client.create_run(reading(upload.id))
-    assert caught.value.message == "task.answer_column: column answer is missing in rows 3, 17, 18, 19"
-    with pytest.raises(ApiError) as caught:
-        backend.client.create_run(reading(upload.id, prompt_column="question", answer_column="answer"))
-    details: Any = caught.value.details
-    assert details[0]["message"] == "column question is missing in rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
+    missing = "task.answer_column: column answer is missing in rows 3, 17, 18, 19"
+    assert refusal(backend, reading(upload.id)) == missing
+    lacking = "task.prompt_column: column question is missing in rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
+    assert lacking in refusal(backend, reading(upload.id, prompt_column="question", answer_column="answer"))
+    # the prompt in a template is the prompt, whatever a column of this name holds
+    template = {"prompt_column": "question", "template": "{prompt}, {answer}"}
+    for row in rows:
+        row |= {"question": row.pop("prompt"), "answer": "2"}
+    rows[3]["prompt"] = "something else"
+    again = backend.client.upload("y", jsonl(rows))
+    assert backend.client.create_run(reading(again.id, **template)).status == "queued"
     assert backend.client.create_run(reading(upload.id, answer_column="prompt")).status == "queued"
 
 
 def test_a_run_whose_only_prompt_would_be_held_out_is_refused(backend: Backend) -> None:
     one = backend.client.upload("x", jsonl([{"prompt": "1 + 1", "answer": answer} for answer in "23"]))
     for held_out in (0.1, 0.5):
-        with pytest.raises(ApiError) as caught:
-            backend.client.create_run(reading(one.id, held_out=held_out))
-        assert caught.value.message.startswith("task.held_out: holds out the only prompt that the upload has")
+        said = refusal(backend, reading(one.id, held_out=held_out))
+        assert said.startswith("task.held_out: holds out the only prompt that the upload has")
     two = backend.client.upload("x", jsonl([{"prompt": f"1 + {n}", "answer": "2"} for n in range(2)]))
     assert backend.client.create_run(reading(two.id, held_out=0.5)).status == "queued"
-
-
-def test_the_prompt_in_a_template_is_the_prompt_whatever_a_column_of_this_name_holds(backend: Backend) -> None:
-    rows: list[dict[str, Any]] = [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(30)]
-    rows[3]["prompt"] = "something else"
-    upload = backend.client.upload("x", jsonl(rows))
-    task = {"prompt_column": "question", "template": "{prompt}, {answer}"}
-    assert backend.client.create_run(reading(upload.id, **task)).status == "queued"
 
 
 def test_an_upload_that_a_run_still_needs_cannot_be_deleted(backend: Backend) -> None:
@@ -116,29 +109,23 @@ def test_what_is_sent_is_told_and_a_key_that_nobody_uses_has_read_nothing(backen
     assert backend.client.upload_progress("key") is None
 
 
-def test_several_uploads_become_one_and_a_column_says_which_each_row_is_from(backend: Backend) -> None:
+def test_several_uploads_become_one_and_a_column_says_which_each_row_is_from_also_in_files_of_an_earlier_version(
+    backend: Backend,
+) -> None:
     parts = [backend.client.upload(name, jsonl(ROWS[:2])) for name in ("easy.jsonl", "hard.jsonl")]
     ids = [part.id for part in parts]
     joined = backend.client.join_uploads("both", ids, source_column="source")
     rows = backend.client.preview_upload(joined.id).rows
-    assert [(row["source"], row["prompt"]) for row in rows] == [
-        ("easy.jsonl", "0 + 0"),
-        ("easy.jsonl", "1 + 1"),
-        ("hard.jsonl", "0 + 0"),
-        ("hard.jsonl", "1 + 1"),
-    ]
+    expected = [(name, prompt) for name in ("easy.jsonl", "hard.jsonl") for prompt in ("0 + 0", "1 + 1")]
+    assert [(row["source"], row["prompt"]) for row in rows] == expected
     plain = backend.client.join_uploads("both", ids)
     assert (plain.rows, plain.columns, plain.duplicates) == (4, ["prompt", "answer"], 2)
     with pytest.raises(ApiError, match=r"easy\.jsonl has a column answer of its own; choose another name"):
         backend.client.join_uploads("both", ids, source_column="answer")
-
-
-def test_uploads_of_an_earlier_version_are_joined_too(backend: Backend) -> None:
-    upload = backend.client.upload("x", jsonl(ROWS[:1]))
-    path = backend.home / "uploads" / f"{upload.id}.jsonl"
-    path.write_bytes(b'{}\r\n  {"prompt": "a"}')  # no line end, and an object without a column
-    joined = backend.client.join_uploads("both", [upload.id, upload.id], source_column="from")
-    assert backend.client.preview_upload(joined.id).rows == [{"from": "x", "prompt": "a"}] * 2
+    # no line end, and an object without a column
+    (backend.home / "uploads" / f"{ids[0]}.jsonl").write_bytes(b'{}\r\n  {"prompt": "a"}')
+    earlier = backend.client.join_uploads("both", [ids[0], ids[0]], source_column="from")
+    assert backend.client.preview_upload(earlier.id).rows == [{"from": "easy.jsonl", "prompt": "a"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -267,21 +254,6 @@ def test_of_many_sources_the_first_by_name_are_counted_as_a_run_logs_them(backen
     assert len(load_items(shared, fetch_upload=lambda _: content).parts[0][0]) == 1
 
 
-def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None:
-    rows = [{"prompt": f"{n % 40} + 1", "answer": str(n), "source": ("a", "b", "b")[n % 3]} for n in range(100)]
-    content = jsonl(rows)
-    upload = backend.client.upload("x", content)
-    query = SplitQuery(prompt_column="prompt", held_out=0.25, source_column="source")
-    split = backend.client.split_upload(upload.id, query)
-    task = Dataset(source=f"upload:{upload.id}", held_out=0.25, source_column="source")
-    items = load_items(task, fetch_upload=lambda _: content)
-    assert (split.train, split.held_out) == (len(items.train), len(items.held_out))
-    for name, part in split.sources.items():
-        assert part.train == sum(item.source == name for item in items.train)
-        assert part.held_out == sum(item.source == name for item in items.held_out)
-    assert list(split.sources) == ["a", "b"]
-
-
 def test_kept_rows_bring_all_that_is_held_out_and_hold_out_the_same(backend: Backend) -> None:
     content = jsonl(ROWS)
     task = Dataset(source=f"upload:{backend.client.upload('x', content).id}", held_out=0.2)
@@ -302,3 +274,18 @@ def test_an_upload_that_is_too_large_to_be_counted_says_so(backend: Backend) -> 
     with pytest.raises(ApiError, match="larger than 32 MiB; a run counts its rows when it begins") as caught:
         backend.client.split_upload(upload.id, SplitQuery(prompt_column="prompt", held_out=0.1))
     assert caught.value.status == 409
+
+
+def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None:
+    rows = [{"prompt": f"{n % 40} + 1", "answer": str(n), "source": ("a", "b", "b")[n % 3]} for n in range(100)]
+    content = jsonl(rows)
+    upload = backend.client.upload("x", content)
+    query = SplitQuery(prompt_column="prompt", held_out=0.25, source_column="source")
+    split = backend.client.split_upload(upload.id, query)
+    task = Dataset(source=f"upload:{upload.id}", held_out=0.25, source_column="source")
+    items = load_items(task, fetch_upload=lambda _: content)
+    assert (split.train, split.held_out) == (len(items.train), len(items.held_out))
+    for name, part in split.sources.items():
+        assert part.train == sum(item.source == name for item in items.train)
+        assert part.held_out == sum(item.source == name for item in items.held_out)
+    assert list(split.sources) == ["a", "b"]

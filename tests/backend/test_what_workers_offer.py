@@ -9,34 +9,21 @@ from serving import Backend
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import RewardModelConfig
+from backend.contract.preflight import Message
 from backend.contract.protocol import WorkerInfo
 
 POLITE = {"name": "polite", "kind": "python", "function": "my_rewards:is_polite"}
 JUDGED = {"name": "judged", "kind": "judge", "endpoint": "strict"}
+FUNCTIONS = ["my_rewards:is_polite", "my_rewards:other"]
 
 
 def with_rewards(*functions: dict[str, Any], **changes: Json) -> dict[str, Json]:
     return {**GRPO, "rewards": {"functions": list(functions)}, **changes}
 
 
-def worker(
-    backend: Backend,
-    name: str,
-    *,
-    judges: tuple[str, ...] = (),
-    functions: tuple[str, ...] = (),
-    engines: tuple[str, ...] = ("native",),
-    store: str = "/store",
-) -> Actor:
+def worker(backend: Backend, name: str, *, store: str = "/store", **has: list[str]) -> Actor:
     actor = Actor(backend.client, name, store)
-    actor.info = WorkerInfo(
-        name=name,
-        device="CPU",
-        store=store,
-        judges=list(judges),
-        reward_functions=list(functions),
-        engines=list(engines),
-    )
+    actor.info = WorkerInfo.model_validate({"name": name, "device": "CPU", "store": store, **has})
     return actor
 
 
@@ -53,153 +40,117 @@ def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
     return {detail["field"]: detail["message"] for detail in details}
 
 
-def reward_model(backend: Backend, *, store: str = "/store") -> int:
-    """A reward-model run with a checkpoint at step 2."""
-    run = backend.client.create_run(RewardModelConfig().model_dump(mode="json"))
-    trainer = Actor(backend.client, "trainer", store)
-    assert trainer.claim("reward_model") is not None
-    trainer.start()
+def trained(backend: Backend, kind: str = "reward_model", *, store: str = "/store") -> int:
+    """A run of this kind with a checkpoint at step 2."""
+    config = GRPO if kind == "grpo" else RewardModelConfig().model_dump(mode="json")
+    run_id = backend.client.create_run(config).id
+    trainer = Actor(backend.client, "trainer", store).begin(0, kind)
     trainer.save(2)
     trainer.finish()
-    return run.id
+    return run_id
 
 
-def policy(backend: Backend, *, store: str = "/store") -> int:
-    """A policy run with a checkpoint at step 2."""
-    run = backend.client.create_run(GRPO)
-    trainer = Actor(backend.client, "trainer", store).begin()
-    trainer.save(2)
-    trainer.finish()
-    return run.id
+def learned(run_id: int, step: int = 2) -> dict[str, Any]:
+    return {"name": "learned", "kind": "reward_model", "source": f"run:{run_id}@{step}"}
 
 
-# ---- judges and functions
+def from_run(run_id: int) -> dict[str, Json]:
+    """The model of a run's checkpoint."""
+    model: Any = GRPO["model"]
+    return {**model, "source": f"run:{run_id}@2"}
 
 
-def test_only_a_worker_that_has_the_judge_and_the_function_gets_the_run(backend: Backend) -> None:
-    run = backend.client.create_run(with_rewards(POLITE, JUDGED))
-    functions = ("my_rewards:is_polite", "my_rewards:other")
-    assert worker(backend, "plain").claim() is None
-    assert worker(backend, "half", functions=functions).claim() is None
-    assert worker(backend, "other", judges=("lenient",), functions=functions).claim() is None
-    claim = worker(backend, "whole", judges=("strict",), functions=functions).claim()
+# ---- judges, functions and engines
+
+
+@pytest.mark.parametrize(
+    ("config", "others", "has"),
+    [
+        (
+            with_rewards(POLITE, JUDGED),
+            [{}, {"reward_functions": FUNCTIONS}, {"judges": ["lenient"], "reward_functions": FUNCTIONS}],
+            {"judges": ["strict"], "reward_functions": FUNCTIONS},
+        ),
+        ({**SAMPLE, "rewards": {"functions": [POLITE]}}, [{}], {"reward_functions": FUNCTIONS}),
+        (sampling_with("vllm"), [{}, {"engines": ["native", "transformers"]}], {"engines": ["native", "vllm"]}),
+    ],
+    ids=["judge and function", "a sample", "engine"],
+)
+def test_only_a_worker_that_has_all_that_a_run_names_gets_it_and_is_listed_with_it(
+    backend: Backend, config: dict[str, Json], others: list[dict[str, list[str]]], has: dict[str, list[str]]
+) -> None:
+    run = backend.client.create_run(config)
+    for number, other in enumerate(others):
+        assert worker(backend, f"other {number}", **other).claim() is None
+    claim = worker(backend, "whole", **has).claim()
     assert claim is not None
     assert claim.run_id == run.id
+    [shown] = [one for one in backend.client.workers() if one.name == "whole"]
+    assert {name: getattr(shown, name) for name in has} == has
 
 
-def test_a_run_that_waits_for_its_worker_holds_up_nobody(backend: Backend) -> None:
+def test_a_run_that_waits_for_its_worker_holds_up_nobody_and_who_never_heard_of_engines_gets_native_runs(
+    backend: Backend,
+) -> None:
     for _ in range(30):
         backend.client.create_run(with_rewards(JUDGED))
+    backend.client.create_run(sampling_with("transformers"))
     plain = backend.client.create_run(GRPO)
     claim = worker(backend, "plain").claim()
     assert claim is not None
     assert claim.run_id == plain.id
-
-
-def test_a_sample_waits_for_its_worker_too(backend: Backend) -> None:
-    backend.client.create_run({**SAMPLE, "rewards": {"functions": [POLITE]}})
-    assert worker(backend, "plain").claim("sample") is None
-    assert worker(backend, "polite", functions=("my_rewards:is_polite",)).claim("sample") is not None
-
-
-def test_the_list_of_workers_shows_what_each_has(backend: Backend) -> None:
-    worker(backend, "one", judges=("strict",), functions=("a:b",)).claim()
-    (shown,) = backend.client.workers()
-    assert (shown.judges, shown.reward_functions) == (["strict"], ["a:b"])
-
-
-def test_preflight_says_what_no_connected_worker_has(backend: Backend) -> None:
-    worker(backend, "half", judges=("strict",)).claim()
-    answer = backend.client.preflight(with_rewards(POLITE, JUDGED))
-    (message,) = [one for one in answer.messages if one.level == "warning" and "connected worker" in one.text]
-    assert message.field == "rewards.functions.0.function"
-    assert "my_rewards:is_polite" in message.text
-    assert "GROUPSCOPE_REWARD_FUNCTIONS" in message.text
-    worker(backend, "other half", functions=("my_rewards:is_polite",)).claim()
-    answer = backend.client.preflight(with_rewards(POLITE, JUDGED))
-    assert any("has all that the run names" in one.text for one in answer.messages)
-    worker(backend, "whole", judges=("strict",), functions=("my_rewards:is_polite",)).claim()
-    answer = backend.client.preflight(with_rewards(POLITE, JUDGED))
-    assert not any("connected worker" in one.text for one in answer.messages)
-
-
-# ---- sampling engines
-
-
-def test_only_a_worker_that_has_the_engine_gets_the_run(backend: Backend) -> None:
-    run = backend.client.create_run(sampling_with("vllm"))
-    assert worker(backend, "plain").claim() is None
-    assert worker(backend, "other", engines=("native", "transformers")).claim() is None
-    claim = worker(backend, "whole", engines=("native", "vllm")).claim()
-    assert claim is not None
-    assert claim.run_id == run.id
-
-
-@pytest.mark.slow
-def test_a_worker_that_never_heard_of_engines_gets_native_runs(backend: Backend) -> None:
-    backend.client.create_run(sampling_with("transformers"))
-    native = backend.client.create_run(GRPO)
-    actor = Actor(backend.client, "old", "/store")
-    actor.info = WorkerInfo.model_validate({"name": "old", "device": "CPU", "store": "/store"})
-    claim = actor.claim()
-    assert claim is not None
-    assert claim.run_id == native.id
     assert backend.client.workers()[0].engines == ["native"]
 
 
-def test_preflight_says_that_no_connected_worker_samples_so(backend: Backend) -> None:
-    worker(backend, "plain").claim()
-    (message,) = [one for one in backend.client.preflight(sampling_with("vllm")).messages if "samples with" in one.text]
+def test_preflight_says_what_no_connected_worker_has(backend: Backend) -> None:
+    def said(config: dict[str, Json]) -> list[Message]:
+        return [one for one in backend.client.preflight(config).messages if "connected worker" in one.text]
+
+    both, functions = with_rewards(POLITE, JUDGED), ["my_rewards:is_polite"]
+    worker(backend, "half", judges=["strict"]).claim()
+    [message] = [one for one in said(both) if one.level == "warning"]
+    assert message.field == "rewards.functions.0.function"
+    assert "my_rewards:is_polite" in message.text
+    assert "GROUPSCOPE_REWARD_FUNCTIONS" in message.text
+    worker(backend, "other half", reward_functions=functions).claim()
+    assert any("has all that the run names" in one.text for one in said(both))
+    [message] = [one for one in said(sampling_with("vllm")) if "samples with" in one.text]
     assert (message.level, message.field, message.fix) == ("warning", "sampling.engine", {"sampling.engine": "native"})
     assert "GROUPSCOPE_VLLM_URL" in message.text
-    worker(backend, "whole", engines=("native", "vllm")).claim()
-    assert not any("samples with" in one.text for one in backend.client.preflight(sampling_with("vllm")).messages)
+    has = {"judges": ["strict"], "reward_functions": functions, "engines": ["native", "vllm"]}
+    worker(backend, "whole", **has).claim()
+    assert said(both) == said(sampling_with("vllm")) == []
 
 
 # ---- reward models
 
 
 def test_a_claim_says_where_the_reward_model_lies(backend: Backend) -> None:
-    source = f"run:{reward_model(backend)}@2"
-    learned = {"name": "learned", "kind": "reward_model", "source": source}
-    backend.client.create_run(with_rewards(learned))
+    run_id = trained(backend)
+    backend.client.create_run(with_rewards(learned(run_id)))
     assert worker(backend, "elsewhere", store="/other").claim() is None
     claim = worker(backend, "there").claim()
     assert claim is not None
     assert claim.source_checkpoint is None
-    assert {name: (one.step, one.store) for name, one in claim.reward_checkpoints.items()} == {source: (2, "/store")}
+    places = {name: (one.step, one.store) for name, one in claim.reward_checkpoints.items()}
+    assert places == {f"run:{run_id}@2": (2, "/store")}
 
 
-def test_a_reward_model_that_is_not_there_is_refused_at_its_field(backend: Backend) -> None:
-    run_id = reward_model(backend)
-    learned = {"name": "learned", "kind": "reward_model", "source": f"run:{run_id}@1"}
-    config = with_rewards(POLITE, learned)
-    (field, message), *_ = refusal(backend, config).items()
-    assert field == "rewards.functions.1.source"
-    assert "no checkpoint at step 1" in message
-    assert not backend.client.preflight(config).ok
-
-
-def test_a_policy_is_no_reward_model_and_a_reward_model_no_policy(backend: Backend) -> None:
-    learned = {"name": "learned", "kind": "reward_model", "source": f"run:{policy(backend)}@2"}
-    assert "trained a policy" in refusal(backend, with_rewards(learned))["rewards.functions.0.source"]
-    model: Any = GRPO["model"]
-    swapped = with_rewards(POLITE, model={**model, "source": f"run:{reward_model(backend)}@2"})
-    assert "trained a reward model" in refusal(backend, swapped)["model.source"]
-
-
-def test_checkpoints_in_two_stores_are_refused_since_no_worker_reaches_both(backend: Backend) -> None:
-    learned = {"name": "learned", "kind": "reward_model", "source": f"run:{reward_model(backend, store='/far')}@2"}
-    model: Any = GRPO["model"]
-    config = with_rewards(learned, model={**model, "source": f"run:{policy(backend)}@2"})
-    assert "/far" in refusal(backend, config)["rewards.functions.0.source"]
-    assert not backend.client.preflight(config).ok
+def test_a_model_that_is_not_there_is_another_kind_or_lies_elsewhere_is_refused_at_its_field(backend: Backend) -> None:
+    rewards, policy, far = trained(backend), trained(backend, "grpo"), trained(backend, store="/far")
+    absent = with_rewards(POLITE, learned(rewards, step=1))
+    apart = with_rewards(learned(far), model=from_run(policy))
+    assert "no checkpoint at step 1" in refusal(backend, absent)["rewards.functions.1.source"]
+    assert "trained a policy" in refusal(backend, with_rewards(learned(policy)))["rewards.functions.0.source"]
+    assert "trained a reward model" in refusal(backend, with_rewards(POLITE, model=from_run(rewards)))["model.source"]
+    assert "/far" in refusal(backend, apart)["rewards.functions.0.source"], "no worker reaches both stores"
+    for config in (absent, apart):
+        assert not backend.client.preflight(config).ok
 
 
 def test_a_reward_model_that_a_waiting_run_needs_is_not_deleted(backend: Backend) -> None:
-    run_id = reward_model(backend)
-    learned = {"name": "learned", "kind": "reward_model", "source": f"run:{run_id}@2"}
-    waiting = backend.client.create_run(with_rewards(learned))
+    run_id = trained(backend)
+    waiting = backend.client.create_run(with_rewards(learned(run_id)))
     with pytest.raises(ApiError, match=f"Run {waiting.id} is rewarded by a checkpoint of run {run_id}"):
         backend.client.delete_run(run_id)
     backend.client.command(waiting.id, "stop")

@@ -61,17 +61,12 @@ def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_ba
     assert read_trl(answer.text, {}) == (backend.client.run(run_id).config, [])
 
 
-def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
-    """Registers one at step 2 in that store."""
-    report = recorded.checkpoint_of(1, 2, run_id).model_copy(update={"store": store})
-    backend.client.checkpoint(run_id, report)
-
-
 def test_a_model_is_passed_on_as_it_arrives_and_one_that_the_backend_does_not_reach_says_where_it_lies(
     served: TestClient, backend: Backend, run_id: int
 ) -> None:
     store = (backend.home / "checkpoints").resolve()
-    save_checkpoint(backend, run_id, str(store))
+    saved = recorded.checkpoint_of(1, 2, run_id)
+    backend.client.checkpoint(run_id, saved.model_copy(update={"store": str(store)}))
     model = store / f"run-{run_id}" / "2" / "model"
     model.mkdir(parents=True)
     (model / "weights").write_bytes(b"w" * 3_000_000)
@@ -83,7 +78,8 @@ def test_a_model_is_passed_on_as_it_arrives_and_one_that_the_backend_does_not_re
 
     elsewhere = recorded.queue(backend.client)
     recorded.train(backend.client, elsewhere, steps=2, total=2, prompts=1, group_size=2)
-    save_checkpoint(backend, elsewhere, "/of/another/machine")
+    saved = recorded.checkpoint_of(1, 2, elsewhere)
+    backend.client.checkpoint(elsewhere, saved.model_copy(update={"store": "/of/another/machine"}))
     answer = served.get(model_address(elsewhere, 2))
     assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
     assert "lies in /of/another/machine" in answer.text

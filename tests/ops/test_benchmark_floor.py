@@ -28,10 +28,6 @@ def rates(*, operations_per_second: float = 1e9, bandwidth: float = 1e12) -> Rat
     return Rates(seconds={PYTORCH: seconds}, bandwidth=bandwidth)
 
 
-def test_rows_that_ended_are_not_fed() -> None:
-    assert TOKENS.unfinished() == [3, 2, 1]
-
-
 def test_each_phase_counts_the_tokens_that_it_needs() -> None:
     phases = floor_of(SHAPE, TOKENS, rates(), reference=True)
     assert phases["prefill"].matrix_operations == 8 * LAYERS + 2 * HEAD  # prompts once, logits of their last tokens

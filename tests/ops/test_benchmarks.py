@@ -23,9 +23,15 @@ def trial(script: str, *options: str) -> str:
     return ran.stdout
 
 
-def test_every_benchmark_has_its_docs_entry() -> None:
+def test_every_benchmark_has_its_docs_entry_and_every_command_of_the_makefile_is_explained() -> None:
     headings = re.findall(r"^## `([\w.]+)`", (ROOT / "docs" / "benchmarks.md").read_text(), flags=re.MULTILINE)
     assert sorted(headings) == [script.name for script in SCRIPTS]
+    makefile = (ROOT / "Makefile").read_text()
+    explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
+    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads", "bench-imports"} <= set(explained)
+    shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
+    assert shown is not None
+    assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
@@ -38,15 +44,6 @@ def test_every_benchmark_says_how_to_run_it(
         runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code == 0
     assert f"python benchmarks/{script.name}" in capsys.readouterr().out
-
-
-def test_every_command_of_the_makefile_is_explained() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
-    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads", "bench-imports"} <= set(explained)
-    shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
-    assert shown is not None
-    assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
 
 
 @pytest.mark.trials
@@ -97,18 +94,18 @@ def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path:
 
 
 @pytest.mark.trials
-def test_a_trial_of_uploads_takes_both_files_and_looks_at_both_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "heading", "part", "reader", "completions"),
+    [
+        ("uploads.py", "### Large files", "taken", "child", {"rows.jsonl": None, "rows.csv": None}),
+        ("imports.py", "### Imported runs", "imported", "importer", {"verl": 1024, "own": 1024}),
+    ],
+)
+def test_a_trial_takes_everything_and_looks_at_both_processes(
+    tmp_path: Path, script: str, heading: str, part: str, reader: str, completions: dict[str, int | None]
+) -> None:
     kept = tmp_path / "measured.json"
-    assert "### Large files" in trial("uploads.py", "--trial", "--out", str(kept))
-    taken = json.loads(kept.read_text())["taken"]
-    assert [one["name"] for one in taken] == ["rows.jsonl", "rows.csv"]
-    assert all(one["backend"] > 0 and one["child"] > 0 and one["rows"] > 2000 for one in taken)
-
-
-@pytest.mark.trials
-def test_a_trial_of_imports_brings_every_completion_and_looks_at_both_processes(tmp_path: Path) -> None:
-    kept = tmp_path / "measured.json"
-    assert "### Imported runs" in trial("imports.py", "--trial", "--out", str(kept))
-    taken = json.loads(kept.read_text())["imported"]
-    assert [(one["name"], one["completions"]) for one in taken] == [("verl", 1024), ("own", 1024)]
-    assert all(one["backend"] > 0 and one["importer"] > 0 for one in taken)
+    assert heading in trial(script, "--trial", "--out", str(kept))
+    taken = json.loads(kept.read_text())[part]
+    assert {one["name"]: one.get("completions") for one in taken} == completions
+    assert all(one["backend"] > 0 and one[reader] > 0 and one.get("rows", 2001) > 2000 for one in taken)

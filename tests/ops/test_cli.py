@@ -25,6 +25,21 @@ def groupscope(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
+def asked(backend: Backend, *arguments: object) -> Result:
+    """What a command answers that reaches this backend with its token."""
+    return groupscope(*arguments, "--backend", backend.url, "--token-file", "token")
+
+
+def refused(ran: Result, words: str) -> None:
+    assert (ran.exit_code, words in ran.output) == (1, True), ran.output
+
+
+def environment(backend: Backend) -> dict[str, str]:
+    """Of a process whose commands reach this backend."""
+    reach = {"GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url}
+    return os.environ | reach | {"PYTHONPATH": str(ROOT)}
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Away from any .env and data directory; what a command exports is taken back."""
@@ -67,25 +82,20 @@ def test_a_worker_gets_its_options_as_they_are(monkeypatch: pytest.MonkeyPatch) 
         assert ran.pop() == ["-m", "worker.main", *options]
 
 
-def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:
+def test_a_yaml_file_becomes_a_run_and_a_wrong_one_is_told_field_by_field(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("kind: grpo\nsampling: {group_size: 4}\noptimizer: {learning_rate: 1e-4}\n")
-    said = groupscope("submit", file, "--name", "mine", "--backend", backend.url, "--token-file", "token")
+    said = asked(backend, "submit", file, "--name", "mine")
     assert said.exit_code == 0, said.output
     [run] = backend.client.runs().items
     assert run.name == "mine"
     assert GrpoConfig.model_validate(run.config).sampling.group_size == 4
     assert "run 1 (mine) is queued: 6,400 completions" in said.output
-
-
-def test_a_wrong_file_is_told_field_by_field_and_makes_no_run(backend: Backend, tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
     file.write_text("kind: grpo\nsampling: {group_size: 0}\nbudget: {steps: 0}\n")
-    said = groupscope("submit", file, "--backend", backend.url, "--token-file", "token")
-    assert said.exit_code == 1
-    assert "sampling.group_size: must be at least 1 (got 0)" in said.output
+    said = asked(backend, "submit", file)
+    refused(said, "sampling.group_size: must be at least 1 (got 0)")
     assert "budget.steps: must be at least 1" in said.output
-    assert backend.client.runs().items == []
+    assert backend.client.runs().items == [run]
 
 
 @pytest.mark.parametrize(
@@ -104,21 +114,22 @@ def test_a_file_that_is_no_configuration_is_said_to_be_none(
 ) -> None:
     file = tmp_path / "run.yaml"
     file.write_bytes(content)
-    said = groupscope("submit", file, "--backend", backend.url, "--token-file", "token")
-    assert (said.exit_code, words in said.output) == (1, True)
+    refused(asked(backend, "submit", file), words)
 
 
-def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend) -> None:
+def test_runs_are_listed_without_samples_and_what_would_steer_the_terminal(backend: Backend) -> None:
     backend.client.create_run({"kind": "grpo"}, name="red \x1b[31m")
-    said = groupscope("runs", "--backend", backend.url, "--token-file", "token")
+    backend.client.create_run(SAMPLE, name="tried before the launch")
+    said = asked(backend, "runs")
     assert "\x1b" not in said.output
     assert "queued" in said.output
     assert "0/100" in said.output
+    assert "tried" not in said.output
 
 
 def test_an_export_is_no_text_for_a_terminal(backend: Backend) -> None:
     ours, theirs = pty.openpty()
-    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url, "PYTHONPATH": str(ROOT)}
+    told = environment(backend)
     run = backend.client.create_run({"kind": "grpo"}, name="red \x9b31m")
     command = [sys.executable, "-m", "backend.cli", "export", str(run.id)]
     ended = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, env=told, text=True, check=False)
@@ -133,44 +144,23 @@ def test_an_export_is_no_text_for_a_terminal(backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> None:
+def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend.client.create_run({"kind": "grpo"}, name="mine")
-    said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token-file", "token")
-    assert said.exit_code == 0, said.output
-    assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "run.jsonl").read_text().splitlines())
-    table = groupscope(
-        "export",
-        1,
-        "--what",
-        "metrics",
-        "-o",
-        tmp_path / "m.parquet",
-        "--backend",
-        backend.url,
-        "--token-file",
-        "token",
-    )
-    assert table.exit_code == 0, table.output
-    assert (tmp_path / "m.parquet").read_bytes().startswith(b"PAR1")
-    page = groupscope(
-        "export", 1, "--what", "report", "-o", tmp_path / "r.html", "--backend", backend.url, "--token-file", "token"
-    )
-    assert page.exit_code == 0, page.output
-    assert "</html>" in (tmp_path / "r.html").read_text()
-    missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token-file", "token")
-    assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
-    assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]
 
+    def exported(name: str, *what: object) -> bytes:
+        said = asked(backend, "export", 1, *what, "-o", tmp_path / name)
+        assert said.exit_code == 0, said.output
+        return (tmp_path / name).read_bytes()
 
-def test_samples_are_no_runs_of_the_list(backend: Backend) -> None:
-    backend.client.create_run(SAMPLE, name="tried before the launch")
-    said = groupscope("runs", "--backend", backend.url, "--token-file", "token")
-    assert (said.exit_code, "tried" in said.output) == (0, False), said.output
-
-
-def test_an_export_into_a_directory_asks_for_a_file(backend: Backend, tmp_path: Path) -> None:
-    said = groupscope("export", 1, "-o", tmp_path, "--backend", backend.url, "--token-file", "token")
-    assert (said.exit_code, "name a file in it" in said.output) == (1, True), said.output
+    assert all(isinstance(json.loads(line), dict) for line in exported("run.jsonl").splitlines())
+    assert exported("m.parquet", "--what", "metrics").startswith(b"PAR1")
+    assert b"</html>" in exported("r.html", "--what", "report")
+    refused(asked(backend, "export", 2, "-o", tmp_path / "none.jsonl"), "There is no run 2")
+    refused(asked(backend, "export", 1, "-o", tmp_path), "name a file in it")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
+    broken = asked(backend, "export", 1, "--what", "report", "-o", tmp_path / "broken.html")
+    refused(broken, "the report of run 1 was not made")
+    assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "m.parquet", "r.html", "token", "wrong", "home"}
 
 
 @pytest.mark.slow
@@ -180,45 +170,25 @@ def test_a_program_that_reads_the_beginning_of_an_export_ends_it_quietly(backend
     actor.begin()
     for step in range(40):
         actor.report(step, groups=[group(index, prompt_id="x" * 200) for index in range(40)])
-    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url, "PYTHONPATH": str(ROOT)}
     command = f"{sys.executable} -m backend.cli export 1 | head -c 10"
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, env=told, check=False)  # noqa: S607
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(backend), check=False)  # noqa: S607
     assert (len(ended.stdout), ended.stderr) == (10, b"")
 
 
-def test_a_report_that_is_not_made_is_said_in_words(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend.client.create_run({"kind": "grpo"}, name="mine")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
-    shown = ("--backend", backend.url, "--token-file", "token")
-    said = groupscope("export", 1, "--what", "report", "-o", tmp_path / "r.html", *shown)
-    assert (said.exit_code, "the report of run 1 was not made" in said.output) == (1, True), said.output
-    assert list(tmp_path.glob("r.html*")) == []
-
-
-def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backend: Backend) -> None:
+def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "none").write_bytes(b"a\0b")
     for arguments, words in (
         ((), "no token"),
         (("--backend", backend.url, "--token-file", "wrong"), "needs the backend's token"),
         (("--backend", "http://127.0.0.1:9", "--token-file", "token"), "does not answer"),
+        (("--token-file", "none"), "holds no token"),
     ):
         said = groupscope("runs", *arguments)
-        assert said.exit_code == 1
-        assert words in said.output
+        refused(said, words)
         assert len(said.output.strip().splitlines()) == 1
-
-
-def test_a_file_without_a_token_is_said_to_hold_none(tmp_path: Path) -> None:
-    (tmp_path / "t").write_bytes(b"a\0b")
-    said = groupscope("runs", "--token-file", tmp_path / "t")
-    assert (said.exit_code, "holds no token" in said.output) == (1, True), said.output
-
-
-def test_the_token_file_of_the_home_is_used(backend: Backend, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "token").write_text(f"{TOKEN}\n")
-    assert groupscope("runs", "--backend", backend.url, "--home", tmp_path / "there").exit_code == 0
+    assert groupscope("runs", "--backend", backend.url, "--home", "there").exit_code == 0, "the file of the home"
 
 
 @pytest.mark.parametrize("option", ["--port", "--backend-port"])
@@ -229,15 +199,8 @@ def test_up_says_which_port_is_taken(tmp_path: Path, option: str) -> None:
         spare.close()
         port = taken.getsockname()[1]
         said = groupscope("up", option, port, other, free, "--home", tmp_path / "home", "--no-browser")
-    assert said.exit_code == 1
-    assert f"port {port} cannot be used" in said.output
+    refused(said, f"port {port} cannot be used")
     assert option in said.output
-
-
-def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPSCOPE_BACKEND_PORT", "many")
-    said = groupscope("up", "--no-browser")
-    assert (said.exit_code, "GROUPSCOPE_BACKEND_PORT" in said.output) == (1, True)
 
 
 @pytest.mark.slow
@@ -247,19 +210,15 @@ def test_a_folder_of_files_becomes_one_data_set_whose_rows_know_their_file(backe
     (folder / "easy.csv").write_text("question,answer\n1 + 1,2\n")
     (folder / "hard.jsonl").write_text('{"question": "17 * 23", "answer": "391"}\n')
     (folder / ".DS_Store").write_bytes(b"\x00\x00\x00\x01Bud1")
-    options = ("--token-file", tmp_path / "token", "--backend", backend.url)
-    ran = groupscope("upload", folder, "--name", "sums", *options)
+    ran = asked(backend, "upload", folder, "--name", "sums")
     assert ran.stdout == "upload:3 (sums) has 2 rows with the columns source, question, answer\n"
     [upload] = backend.client.uploads()
     rows = backend.client.preview_upload(upload.id).rows
     assert [row["source"] for row in rows] == ["easy.csv", "hard.jsonl"]
     (folder / "odd.pdf").write_bytes(b"%PDF-1.7")
-    ran = groupscope("upload", folder, *options)
-    assert ran.exit_code == 1
-    assert (
-        ran.stderr
-        == "groupscope: odd.pdf: The file is a PDF. Save it as CSV, JSON lines or Parquet, unpacked. (invalid)\n"
-    )
+    ran = asked(backend, "upload", folder)
+    advice = "Save it as CSV, JSON lines or Parquet, unpacked. (invalid)"
+    assert (ran.exit_code, ran.stderr) == (1, f"groupscope: odd.pdf: The file is a PDF. {advice}\n")
     assert backend.client.uploads() == [upload]
 
 
@@ -287,5 +246,4 @@ def test_a_configuration_becomes_a_script_for_trl_and_one_again(tmp_path: Path) 
 def test_what_cannot_be_converted_is_said(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
-    said = groupscope("convert", file)
-    assert (said.exit_code, words in said.output) == (1, True), said.output
+    refused(groupscope("convert", file), words)

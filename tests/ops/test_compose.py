@@ -25,6 +25,7 @@ from backend.contract import protocol as p
 from dashboard.server import Door
 
 ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 SETTINGS: dict[str, type[BaseSettings]] = {
@@ -36,64 +37,43 @@ SETTINGS: dict[str, type[BaseSettings]] = {
 EACH = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
-def test_there_is_one_service_for_each_process_and_a_gpu_worker_on_demand() -> None:
-    assert set(SERVICES) == {"backend", "worker", "worker-gpu", "dashboard"}
-    assert [name for name, service in SERVICES.items() if "profiles" in service] == ["worker-gpu"]
-
-
 @EACH
-def test_the_command_is_one_that_groupscope_has(name: str) -> None:
+def test_the_command_is_one_that_groupscope_has_and_every_variable_a_setting_of_its_process(name: str) -> None:
     program, command, *options = SERVICES[name]["command"]
     assert program == "groupscope"
     known = get_command(app).commands[command]  # type: ignore[attr-defined]
     context = known.make_context(command, list(options))  # parses the options, runs nothing
     for option, value in zip(options[::2], options[1::2], strict=True):
         assert str(context.params[option.removeprefix("--")]) == value
+    environment = SERVICES[name]["environment"]
+    settings = {f"GROUPSCOPE_{field.upper()}" for field in SETTINGS[name].model_fields}
+    assert {key for key in environment if key.startswith("GROUPSCOPE_")} <= settings
+    assert environment["GROUPSCOPE_TOKEN"].startswith("${GROUPSCOPE_TOKEN:?"), "the token is required"
 
 
 def stages() -> dict[str, str]:
     """The Dockerfile's stages by name, each without its first line."""
-    found = re.findall(
-        r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", (ROOT / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL
-    )
-    return dict(found)
+    return dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
 
 
 @EACH
-def test_the_image_is_a_stage_of_the_dockerfile_and_runs_without_rights(name: str) -> None:
+def test_the_image_is_a_stage_that_takes_only_what_was_installed_where_a_compiler_is_and_runs_without_rights(
+    name: str,
+) -> None:
     target = SERVICES[name]["build"]["target"]
-    assert "\nUSER groupscope\n" in stages()[target]
     assert f"'.[{target}]'" in stages()[f"{target}-build"]
-    assert SERVICES[name]["cap_drop"] == ["ALL"]
-
-
-@EACH
-def test_the_image_takes_only_what_was_installed_from_the_stage_that_has_a_compiler(name: str) -> None:
-    target = SERVICES[name]["build"]["target"]
     needs, package, install, user, command = stages()[target].strip().splitlines()
     assert needs == f"COPY --from={target}-build /opt/groupscope /opt/groupscope"
     assert package == "COPY --from=package /package /package"
     assert install == "RUN pip install --no-deps --force-reinstall /package/*.whl"
     assert (user, command.split()[0]) == ("USER groupscope", "CMD")
     assert "apt-get" not in stages()[target] + stages()["base"]
+    assert SERVICES[name]["cap_drop"] == ["ALL"]
 
 
-@EACH
-def test_what_a_build_needs_of_its_machine_comes_from_variables(name: str) -> None:
-    arguments = SERVICES[name]["build"]["args"]
-    assert set(arguments) == set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
-    assert all(value.startswith("${") for value in arguments.values())
-
-
-@EACH
-def test_every_variable_is_a_setting_of_its_process_and_the_token_is_required(name: str) -> None:
-    environment = SERVICES[name]["environment"]
-    known = {f"GROUPSCOPE_{field.upper()}" for field in SETTINGS[name].model_fields}
-    assert {key for key in environment if key.startswith("GROUPSCOPE_")} <= known
-    assert environment["GROUPSCOPE_TOKEN"].startswith("${GROUPSCOPE_TOKEN:?")
-
-
-def test_only_the_dashboard_is_published_and_on_this_machine_only() -> None:
+def test_there_is_a_service_for_each_process_and_only_the_dashboard_is_published_and_on_this_machine_only() -> None:
+    assert set(SERVICES) == set(SETTINGS)
+    assert [name for name, service in SERVICES.items() if "profiles" in service] == ["worker-gpu"], "it is on demand"
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {"dashboard": ["127.0.0.1:${GROUPSCOPE_PORT:-8501}:8501"]}
 
@@ -108,8 +88,11 @@ def test_worker_and_dashboard_reach_the_backend_under_the_name_and_port_it_serve
 
 
 @EACH
-def test_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
+def test_a_build_takes_variables_of_its_machine_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
     service = SERVICES[name]
+    arguments = service["build"]["args"]
+    assert set(arguments) == set(re.findall(r"^ARG (\w+)", DOCKERFILE, flags=re.MULTILINE))
+    assert all(value.startswith("${") for value in arguments.values())
     assert service["restart"] == "unless-stopped"
     for volume in service.get("volumes", []):
         source = volume.split(":")[0]
@@ -142,7 +125,7 @@ def test_the_workers_health_check_asks_whether_the_backend_hears_from_it(backend
 
 def test_the_context_of_the_images_has_what_they_copy_and_no_data() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, flags=re.MULTILINE))
     assert {name for names in copied for name in names.split()} == allowed
 
 

@@ -30,14 +30,8 @@ def test_every_option_and_every_setting_is_there(path: Path, tmp_path: Path, mon
     monkeypatch.setenv("GROUPSCOPE_HOME", str(tmp_path))
     for options in commands(path):
         # What a launcher fills in: numbers, and a host with a port.
-        filled = [
-            re.sub(
-                r"\$\(?\{?\w+\}?\)?",
-                "1",
-                re.sub(r"\$\(echo .*\)|\$\(POD_IP\)|\$SLURM_LAUNCH\w+|\$DSTACK_MASTER\w+", "host", word),
-            )
-            for word in options
-        ]
+        hosts = r"\$\(echo .*\)|\$\(POD_IP\)|\$SLURM_LAUNCH\w+|\$DSTACK_MASTER\w+"
+        filled = [re.sub(r"\$\(?\{?\w+\}?\)?", "1", re.sub(hosts, "host", word)) for word in options]
         if "--node-rank" in filled and "--nodes" not in filled:
             filled += ["--nodes", "2"]
         if "--nodes" in filled:

@@ -1,4 +1,4 @@
-"""`make test` runs both halves whatever fails, and its last lines say what failed."""
+"""`make test` runs both halves whatever fails, and its last lines say what failed; in CI a skip is a failure, and only there."""
 
 import os
 import re
@@ -35,41 +35,27 @@ def make_test(folder: Path, fails: str) -> tuple[list[str], subprocess.Completed
     python, calls = folder / "bin" / "python", folder / "calls"
     python.write_text(STAND_IN.format(python=sys.executable, fails=fails, calls=str(calls)))
     python.chmod(0o755)
-    command = [
-        "make",
-        "--no-print-directory",
-        "test",
-        f"VENV={folder}",
-        f"PYTHON={sys.executable}",
-        f"FAILED={folder}/list/failed",
-    ]
+    variables = [f"VENV={folder}", f"PYTHON={sys.executable}", f"FAILED={folder}/list/failed"]
+    command = ["make", "--no-print-directory", "test", *variables]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     return calls.read_text().split(), ended
 
 
-@pytest.mark.parametrize("fails", ["others", "browser"])
+@pytest.mark.parametrize("fails", ["others", "browser", "nothing"])
 def test_the_browser_tests_run_where_others_failed_and_the_end_says_what_failed(tmp_path: Path, fails: str) -> None:
     calls, ended = make_test(tmp_path, fails)
     assert sorted(calls) == ["browser", "others"]
-    assert ended.returncode != 0
-    assert ended.stdout.splitlines()[-1] == "tests/some.py::test_that_fails"
-
-
-def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
-    calls, ended = make_test(tmp_path, "nothing")
-    assert sorted(calls) == ["browser", "others"]
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (ended.returncode == 0) == (fails == "nothing"), ended.stdout + ended.stderr
+    if fails != "nothing":
+        assert ended.stdout.splitlines()[-1] == "tests/some.py::test_that_fails"
 
 
 def test_continuous_integration_runs_no_test_twice() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     made = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
     assert made == ["lint", "test", "test-rest", "bench-trials"]
-    marks = dict(
-        re.findall(
-            r"^(test[-\w]*):.*\n(?:\t@rm.*\n)?\t\$\(call tests,([^,)]*)", (ROOT / "Makefile").read_text(), re.MULTILINE
-        )
-    )
+    calls = r"^(test[-\w]*):.*\n(?:\t@rm.*\n)?\t\$\(call tests,([^,)]*)"
+    marks = dict(re.findall(calls, (ROOT / "Makefile").read_text(), re.MULTILINE))
     rings = {"test": "not thorough and not alone", "test-rest": "thorough and not alone", "test-all": "not alone"}
     assert marks == rings
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
@@ -78,11 +64,8 @@ def test_continuous_integration_runs_no_test_twice() -> None:
 
 def test_what_is_in_neither_ring_has_a_target_of_its_own(request: pytest.FixtureRequest) -> None:
     run = re.findall(r"-m pytest .*-m (\w+)", (ROOT / "Makefile").read_text())
-    (conftest,) = (
-        plugin
-        for plugin in request.config.pluginmanager.get_plugins()
-        if getattr(plugin, "__file__", "") == str(ROOT / "tests/conftest.py")
-    )
+    plugins = request.config.pluginmanager.get_plugins()
+    (conftest,) = (one for one in plugins if getattr(one, "__file__", "") == str(ROOT / "tests/conftest.py"))
     assert {*run} == {*conftest.ALONE}
 
 
@@ -117,3 +100,25 @@ def test_property_tests_draw_the_same_examples_every_day(tmp_path: Path) -> None
         (tmp_path / "drawn").unlink()
     assert drawn[0] == drawn[1]
     assert len(drawn[0].split()) >= 50
+
+
+SKIPPED = {
+    "one test": "import pytest\n@pytest.mark.skip\ndef test_a(): ...\ndef test_b(): ...\n",
+    "a whole file": "import pytest\npytest.importorskip('nowhere')\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "ci", "code"), [("one test", "true", 1), ("a whole file", "true", 1), ("one test", "", 0)]
+)
+def test_a_skip_fails_the_run_in_ci_and_so_it_does_in_this_suite(
+    tmp_path: Path, what: str, ci: str, code: int, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "test_one.py").write_text(SKIPPED[what])
+    (tmp_path / "test_two.py").write_text("def test_two(): ...\n")
+    told = ALONE | {"CI": ci, "PYTHONPATH": str(ROOT / "tests")}
+    command = [*PYTEST, "-p", "skips", "."]
+    ran = subprocess.run(command, cwd=tmp_path, env=told, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == code, ran.stdout
+    hooks = request.config.hook.pytest_sessionfinish.get_hookimpls()
+    assert any(hook.function.__module__ == "skips" for hook in hooks)

@@ -65,29 +65,15 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
-    asked = [
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--constraint",
-        str(ROOT / "constraints.txt"),
-        str(wheel),
-    ]
-    subprocess.run([*pip, *asked], env=CLEAN, check=True, timeout=300)
+    asked = ["--quiet", "--disable-pip-version-check", "--constraint", str(ROOT / "constraints.txt"), str(wheel)]
+    subprocess.run([*pip, "install", *asked], env=CLEAN, check=True, timeout=300)
     return folder / "bin"
 
 
 def in_base(bin_: Path, *command: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the environment, away from the repository."""
-    return subprocess.run(
-        [str(bin_ / command[0]), *command[1:]],
-        cwd=bin_,
-        env=CLEAN,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    asked = [str(bin_ / command[0]), *command[1:]]
+    return subprocess.run(asked, cwd=bin_, env=CLEAN, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.slow

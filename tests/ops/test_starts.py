@@ -7,7 +7,6 @@ import socket
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -15,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 import zygote
-from processes import Site
+from processes import Site, free_port
 from serving import empty_database
 
 from backend.app import create_app, open_services
@@ -29,53 +28,48 @@ from backend.storage import opening
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def newer(home: Path) -> None:
-    with closing(sqlite3.connect(home / "groupscope.db", isolation_level=None)) as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999'")
+NOT_A_DATABASE = "hello " * 2000
 
 
-def truncated(home: Path) -> None:
-    os.truncate(home / "groupscope.db", 5000)
+def damage(file: Path, how: str) -> None:
+    if how in ("newer", "another program's"):
+        if how == "another program's":
+            file.unlink()
+        statement = (
+            "CREATE TABLE theirs (x)" if how == "another program's" else "UPDATE alembic_version SET version_num = 9999"
+        )
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:
+            database.execute(statement)
+    elif how == "truncated":
+        os.truncate(file, 5000)
+    elif how == "not a database":
+        file.write_text(NOT_A_DATABASE)
+    elif how == "a damaged page":
+        with file.open("r+b") as pages:
+            pages.seek(4096 * 3)
+            pages.write(os.urandom(4096))
+    else:
+        file.unlink()
+        file.mkdir()
 
 
-def not_a_database(home: Path) -> None:
-    (home / "groupscope.db").write_text("hello " * 2000)
-
-
-def of_another_program(home: Path) -> None:
-    (home / "groupscope.db").unlink()
-    with closing(sqlite3.connect(home / "groupscope.db")) as database:
-        database.execute("CREATE TABLE theirs (x)")
-
-
-def with_a_damaged_page(home: Path) -> None:
-    with (home / "groupscope.db").open("r+b") as file:
-        file.seek(4096 * 3)
-        file.write(os.urandom(4096))
-
-
-def a_folder(home: Path) -> None:
-    (home / "groupscope.db").unlink()
-    (home / "groupscope.db").mkdir()
-
-
-DAMAGE = [
-    (newer, "newer Groupscope"),
-    (truncated, "database"),
-    (not_a_database, "not a database"),
-    (of_another_program, "another program"),
-    (with_a_damaged_page, "damaged"),
-    (a_folder, "unable to open"),
-]
-
-
-@pytest.mark.parametrize(("damage", "words"), DAMAGE, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("newer", "newer Groupscope"),
+        ("truncated", "database"),
+        ("not a database", "not a database"),
+        ("another program's", "another program"),
+        ("a damaged page", "damaged"),
+        ("a folder", "unable to open"),
+    ],
+)
 def test_a_database_that_cannot_be_served_is_refused_in_words_and_left_as_it_was(
-    tmp_path: Path, damage: Callable[[Path], None], words: str
+    tmp_path: Path, how: str, words: str
 ) -> None:
     file = tmp_path / "groupscope.db"
     file.write_bytes(empty_database())
-    damage(tmp_path)
+    damage(file, how)
     before = file.read_bytes() if file.is_file() else None
     with pytest.raises(CannotStart, match=words) as refused:
         open_services(Settings(home=tmp_path), Clock())
@@ -122,9 +116,6 @@ def test_a_token_file_without_a_token_opens_no_door(tmp_path: Path, content: str
     (tmp_path / "token").write_text(content)
     with pytest.raises(CannotStart, match="holds no token: remove it"):
         create_app(Settings(home=tmp_path))
-
-
-def test_the_gate_itself_takes_no_empty_token() -> None:
     with pytest.raises(ValueError, match="everybody"):
         Gate(lambda *_: None, token="", allowed_hosts=[])  # type: ignore[arg-type, return-value]
 
@@ -138,13 +129,6 @@ def test_a_token_that_is_made_is_on_the_disk_before_it_has_its_name(
     token_of(Settings(home=tmp_path))
     assert synced
     assert synced[0] >= 32
-
-
-@pytest.mark.parametrize("token", [" ", "a b", "\t", "\u00e9\u00e9\u00e9\u00e9", "x\ny"])
-def test_a_token_that_cannot_be_shown_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    monkeypatch.setenv("GROUPSCOPE_TOKEN", token)
-    with pytest.raises(CannotStart, match=r"GROUPSCOPE_TOKEN is wrong: .*openssl rand"):
-        load(Settings)
 
 
 # ---- settings
@@ -167,31 +151,31 @@ def test_settings_are_read_from_the_home_and_not_from_where_one_stands(
     assert load(Connection).backend_url == "http://gpu.example"
 
 
-def test_settings_that_others_could_have_written_are_refused(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("GROUPSCOPE_BACKEND_URL=http://evil.example\n")
-    tmp_path.chmod(0o777)
-    with pytest.raises(CannotStart, match="chmod 700"):
-        load(Connection, home=tmp_path)
+def test_settings_that_others_could_have_written_or_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"GROUPSCOPE_TOKEN=\xff\xfe")
+    for mode, words in ((0o777, "chmod 700"), (0o700, "cannot be read")):
+        tmp_path.chmod(mode)
+        with pytest.raises(CannotStart, match=words):
+            load(Connection, home=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("BACKEND_PORT", "port", "GROUPSCOPE_BACKEND_PORT is wrong"),
-        ("LEASE_SECONDS", "-1", "GROUPSCOPE_LEASE_SECONDS is wrong"),
+        ("BACKEND_PORT", "port", "is wrong"),
+        ("LEASE_SECONDS", "-1", "is wrong"),
+        *(
+            ("TOKEN", token, "is wrong: .*openssl rand")
+            for token in (" ", "a b", "\t", "\u00e9\u00e9\u00e9\u00e9", "x\ny")
+        ),
     ],
 )
-def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+def test_a_wrong_setting_and_a_token_that_cannot_be_shown_are_named_in_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
     monkeypatch.setenv(f"GROUPSCOPE_{name}", value)
-    with pytest.raises(CannotStart, match=words):
+    with pytest.raises(CannotStart, match=f"GROUPSCOPE_{name} {words}"):
         load(Settings)
-
-
-def test_settings_that_are_no_text_are_said_to_be_none(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_bytes(b"GROUPSCOPE_TOKEN=\xff\xfe")
-    tmp_path.chmod(0o700)
-    with pytest.raises(CannotStart, match="cannot be read"):
-        load(Connection, home=tmp_path)
 
 
 # ---- the home
@@ -211,17 +195,14 @@ def test_the_home_and_what_is_written_there_is_its_owners_alone(tmp_path: Path) 
     assert modes == {"home": 0o700, "new": 0o600, "folder": 0o700}
 
 
-def test_a_home_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_or_below_one_is_refused_and_one_without_a_token_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="GROUPSCOPE_TOKEN") as refused:
+        stored_token(tmp_path)
+    assert str(tmp_path / "token") in str(refused.value)
     (tmp_path / "file").write_text("")
     for home in (tmp_path / "file", tmp_path / "file" / "home"):
         with pytest.raises(CannotStart, match="--home"):
             make_private(home)
-
-
-def test_no_token_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match="GROUPSCOPE_TOKEN") as refused:
-        stored_token(tmp_path)
-    assert str(tmp_path / "token") in str(refused.value)
 
 
 # ---- the processes
@@ -254,7 +235,7 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
     file, bad = tmp_path / "file", tmp_path / "bad"
     file.write_text("")
     bad.mkdir()
-    (bad / "groupscope.db").write_text("hello " * 2000)
+    (bad / "groupscope.db").write_text(NOT_A_DATABASE)
     (bad / "token").write_text("")
     refused(start("backend.app", home=file), "is a file")
     refused(start("backend.app", home=bad), "not a database")
@@ -277,21 +258,15 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         refused(start("backend.app", home=tmp_path / "h3", BACKEND_PORT=port), "cannot be listened on")
         refused(start("dashboard.server", "--port", port, home=tmp_path / "h4"), "cannot be listened on")
+    ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
+    (tmp_path / "h6").mkdir()
+    (tmp_path / "h6" / "groupscope.db").write_text(NOT_A_DATABASE)
+    up = start("backend.cli", "up", "--no-browser", *ports, home=tmp_path / "h6")
+    assert (up.returncode, TRACEBACK in up.stderr) == (1, False)
+    assert "the backend cannot start" in up.stderr
+    assert "not a database" in up.stderr
     refused(start("backend.cli", "runs", home=bad, BACKEND_URL="http://127.0.0.1:9"), "holds no token")
     refused(start("backend.cli", "runs", home=bad, TOKEN="t", BACKEND_URL="http://127.0.0.1:9"), "does not answer")
-
-
-@pytest.mark.slow
-def test_up_says_at_once_why_its_backend_cannot_start(tmp_path: Path) -> None:
-    (tmp_path / "groupscope.db").write_text("hello " * 2000)
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        ports = [str(server.getsockname()[1]) for server in (one, two)]
-    command = ["backend.cli", "up", "--no-browser", "--port", ports[0], "--backend-port", ports[1]]
-    ended = start(*command, home=tmp_path)
-    assert ended.returncode == 1
-    assert TRACEBACK not in ended.stderr
-    assert "the backend cannot start" in ended.stderr
-    assert "not a database" in ended.stderr
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from processes import wait_until
 
 from backend import supervisor as module
-from backend.supervisor import Program, Supervisor
+from backend.supervisor import Child, Program, Supervisor
 
 
 class Stage:
@@ -22,10 +22,8 @@ class Stage:
         self.said: list[str] = []
         self.supervisor = Supervisor(folder, self.said.append)
 
-    def start(self, name: str, script: str, grace: float = 10.0) -> int:
-        child = self.supervisor.start(Program(name, [sys.executable, "-Sc", script], {"F": str(self.folder)}, grace))
-        assert child.pid is not None
-        return child.pid
+    def start(self, name: str, script: str, grace: float = 10.0) -> Child:
+        return self.supervisor.start(Program(name, [sys.executable, "-Suc", script], {"F": str(self.folder)}, grace))
 
     def until(self, ready: Callable[[], bool]) -> None:
         assert self.supervisor.wait_until(ready, 20)
@@ -49,7 +47,7 @@ def note(name: str, text: str) -> str:
     return f"open(__import__('os').environ['F'] + '/{name}', 'a').write({text!r}); "
 
 
-def gone(pid: int) -> bool:
+def gone(pid: int | None) -> bool:
     """Whether a process has ended (a zombie that nobody reaped has)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -62,69 +60,55 @@ IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 
 @pytest.mark.slow
-def test_a_crashed_program_is_started_again_and_said_to_be(stage: Stage) -> None:
-    stage.start("worker", note("starts", "x") + "print('no memory left'); raise SystemExit(3)")
-    stage.until(lambda: stage.written("starts").startswith("xxx"))
+def test_a_crashed_program_is_started_again_and_said_to_be_with_doubled_pauses_also_if_its_log_is_deleted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
+    child = stage.start("worker", note("starts", "x") + "print('no memory left'); raise SystemExit(3)")
+    stage.until(lambda: stage.written("starts").startswith("xx"))
     assert any("the worker ended with exit code 3" in line for line in stage.said)
     assert any("no memory left" in line for line in stage.said)
     assert any("the worker is started again" in line for line in stage.said)
-
-
-@pytest.mark.slow
-def test_each_crash_doubles_the_pause(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
-    child = stage.supervisor.start(
-        Program("worker", [sys.executable, "-Sc", note("starts", "x")], {"F": str(stage.folder)}, 1)
-    )
-    stage.until(lambda: len(stage.written("starts")) >= 4)
+    (stage.folder / "worker.log").unlink()
+    stage.until(lambda: len(stage.written("starts")) >= 5)
     assert child._pause == 0.2
-
-
-def test_stopping_asks_first_and_waits_for_the_answer(stage: Stage) -> None:
-    release = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (" + note("out", "released").rstrip("; ")
-    stage.start("worker", release + ", sys.exit(0))); " + note("out", "ready ") + STAY)
-    stage.until(lambda: stage.written("out") == "ready ")
-    stage.supervisor.stop()
-    assert stage.written("out") == "ready released"
+    assert any("its last line: (nothing)" in line for line in stage.said)
 
 
 @pytest.mark.slow
 def test_what_does_not_stop_in_its_grace_is_killed_with_its_children(stage: Stage) -> None:
     grandchild = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-Sc', {IGNORE_TERM + STAY!r}]); "
-    pid = stage.start(
+    child = stage.start(
         "worker",
         IGNORE_TERM + grandchild + "open(__import__('os').environ['F'] + '/pid', 'w').write(str(p.pid)); " + STAY,
         0.2,
     )
     stage.until(lambda: stage.written("pid") != "")
     stage.supervisor.stop()
-    wait_until(lambda: gone(pid) and gone(int(stage.written("pid"))), "it has ended")
+    wait_until(lambda: gone(child.pid) and gone(int(stage.written("pid"))), "it has ended")
 
 
-def test_the_last_started_stops_first(stage: Stage) -> None:
+def test_stopping_asks_first_waits_for_the_answer_and_begins_with_the_last_started(stage: Stage) -> None:
     for name in ("backend", "worker"):
-        quit_ = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (" + note("order", f"{name} ").rstrip(
-            "; "
-        )
-        stage.start(name, quit_ + ", sys.exit(0))); " + note(name, "ready") + STAY)
+        answer = note("order", f"{name} ").rstrip("; ")
+        quit_ = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: ({answer}, sys.exit(0))); "
+        stage.start(name, quit_ + note(name, "ready") + STAY)
     stage.until(lambda: stage.written("backend") == stage.written("worker") == "ready")
     stage.supervisor.stop()
     assert stage.written("order") == "worker backend "
 
 
 def test_a_second_interrupt_does_not_wait(stage: Stage) -> None:
-    pid = stage.start("worker", IGNORE_TERM + note("out", "ready") + STAY, grace=60)
+    child = stage.start("worker", IGNORE_TERM + note("out", "ready") + STAY, grace=60)
     stage.until(lambda: stage.written("out") == "ready")
     stage.supervisor.on_signal()
     stage.supervisor.on_signal()
     stage.supervisor.stop()
-    assert gone(pid)
+    assert gone(child.pid)
 
 
 def test_the_last_words_of_a_log_are_fit_for_a_terminal(stage: Stage) -> None:
-    child = stage.supervisor.start(
-        Program("worker", [sys.executable, "-Suc", r"print('fine'); print('\x1b[2Jboom\n\n'); " + STAY], {}, 1)
-    )
+    child = stage.start("worker", r"print('fine'); print('\x1b[2Jboom\n\n'); " + STAY)
     stage.until(lambda: "boom" in child.last_words())
     assert child.last_words() == "\ufffd[2Jboom"
 
@@ -155,12 +139,3 @@ def test_a_log_never_grows_beyond_two_files_of_a_bounded_size(stage: Stage, monk
     assert all(len(one) < 250_000 for one in both)
     assert both[1].startswith("line")  # no hole where the earlier lines were
     assert "line 19 " in "".join(both)
-
-
-@pytest.mark.slow
-def test_a_log_that_somebody_deletes_stops_nothing(stage: Stage) -> None:
-    stage.start("worker", note("starts", "x") + "raise SystemExit(3)")
-    stage.until(lambda: stage.written("starts") == "x")
-    (stage.folder / "worker.log").unlink()
-    stage.until(lambda: stage.written("starts").startswith("xx"))
-    assert any("its last line: (nothing)" in line for line in stage.said)

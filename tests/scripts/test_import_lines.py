@@ -10,28 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from importing import FOREIGN
+from importing import FOREIGN, opened
 
 from groupscope.files import catalog, prime_rl, verl
-from groupscope.files.catalog import FORMATS, find
-from groupscope.files.format import Lines, MetricLines, Options, Run, Step, Unreadable, number
+from groupscope.files.catalog import find
+from groupscope.files.format import Lines, MetricLines, Run, Step, Unreadable, number
 from groupscope.files.grouped import GroupedLines
 
 EPISODE = FOREIGN / "verifiers" / "verifiers" / "traces.jsonl"
 HUGE = "1" + "0" * 400
 
 
-def opened(name: str, path: Path) -> Run:
-    [format_] = [one for one in FORMATS if one.name == name]
-    return format_.open(path, Options())
-
-
 def wrong(steps: Iterator[Step]) -> list[str]:
     return [one for step in steps for one in step.unreadable]
-
-
-def test_a_number_of_hundreds_of_digits_is_none() -> None:
-    assert (number(int(HUGE)), number(1), number(float("inf"))) == (None, 1.0, None)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +41,7 @@ def test_a_bad_line_of_our_format_is_said_and_the_next_one_read(line: str, tmp_p
     steps = list(opened("groupscope", file).steps(0, final=True))
     assert steps[-1].metrics["loss"] == 0.5
     assert [one.split(":")[0] for one in wrong(iter(steps))] == ["run.jsonl, line 2"]
+    assert (number(int(HUGE)), number(1), number(float("inf"))) == (None, 1.0, None)
 
 
 @pytest.mark.parametrize("read", [prime_rl._metrics_of, verl._metrics_of])
@@ -83,15 +75,6 @@ def test_a_line_is_read_once_its_newline_is_there_and_counted_once(tmp_path: Pat
     assert list(lines.new(final=True)) == [(4, {"c": 3})]
 
 
-def test_a_file_that_shrinks_between_its_two_readings_is_said(tmp_path: Path) -> None:
-    file = tmp_path / "some.jsonl"
-    file.write_text('{"k": 1}\n{"k": 2}\n')
-    lines = GroupedLines(file, lambda line: line["k"], called="such line", final=True)
-    file.write_text('{"k": 1}\n')
-    assert list(lines.read(2, dict)) == []
-    assert lines.wrong == ["some.jsonl, line 2: it is not there any more"]
-
-
 def test_metrics_of_a_file_that_was_cut_are_read_again(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 0, "data": {"loss": 0.5}}\n{"step": 1, "data": {"loss": 0.25}}\n')
@@ -105,7 +88,7 @@ def test_metrics_of_a_file_that_was_cut_are_read_again(tmp_path: Path) -> None:
     assert [metrics.of(step)["loss"] for step in range(3)] == [0.5, 0.125, 0.0]
 
 
-def test_a_file_of_our_format_that_was_cut_is_said(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_or_shrinks_between_its_two_readings_is_said(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text('{"groupscope": 1}\n' + "".join(f'{{"step": {n}, "metrics": {{"loss": 1.0}}}}\n' for n in range(3)))
     run = opened("groupscope", file)
@@ -113,17 +96,15 @@ def test_a_file_of_our_format_that_was_cut_is_said(tmp_path: Path) -> None:
     file.write_text('{"groupscope": 1}\n{"step": 0, "metrics": {"loss": 2.0}}\n')
     with pytest.raises(Unreadable, match=r"shorter than it was.*--from-step 0"):
         list(run.steps(2, final=False))
+    file.write_text('{"k": 1}\n{"k": 2}\n')
+    lines = GroupedLines(file, lambda line: line["k"], called="such line", final=True)
+    file.write_text('{"k": 1}\n')
+    assert list(lines.read(2, dict)) == []
+    assert lines.wrong == ["run.jsonl, line 2: it is not there any more"]
 
 
-PIPES = (
-    "x.jsonl",
-    "1.jsonl",
-    "completions_00001.parquet",
-    "train_data_step1.jsonl",
-    "trajectories/train/0.parquet",
-    "x.parquet",
-    "x.json",
-)
+FOLDERS = ("completions_00001.parquet", "train_data_step1.jsonl", "trajectories/train/0.parquet")
+PIPES = ("x.jsonl", "1.jsonl", "x.parquet", "x.json", *FOLDERS)
 
 
 def test_a_pipe_is_no_run_and_is_not_waited_for(tmp_path: Path) -> None:
@@ -171,9 +152,10 @@ def test_an_episode_whose_trace_has_no_agent_is_said_and_the_others_are_read(tmp
     assert [one.split(":")[0] for one in said] == ["traces.jsonl, line 2", "traces.jsonl, line 1"]
 
 
-def art(folder: Path, rows: list[dict[str, Any]]) -> Path:
+def art(folder: Path, *files: list[dict[str, Any]]) -> Path:
     (folder / "trajectories" / "train").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "trajectories" / "train" / "0000.parquet")
+    for place, rows in enumerate(files):
+        pq.write_table(pa.Table.from_pylist(rows), folder / "trajectories" / "train" / f"{place:04}.parquet")
     return folder
 
 
@@ -182,16 +164,13 @@ def trajectory(**other: Any) -> dict[str, Any]:
     return {"group_index": 0, "reward": 1.0, "metrics": "{}", "messages": said, **other}
 
 
-def test_a_trajectory_without_what_is_trainable_begins_at_the_assistants_first_message(tmp_path: Path) -> None:
-    groups = [one for step in opened("art", art(tmp_path, [trajectory()])).steps(0, final=True) for one in step.groups]
-    assert [(one.prompt, [turn.text for turn in one.completions[0].turns]) for one in groups] == [("q", ["a"])]
-
-
-def test_trajectories_that_are_none_are_said_and_the_other_groups_read(tmp_path: Path) -> None:
+def test_trajectories_that_are_none_are_said_and_others_read_from_the_assistants_first_message(tmp_path: Path) -> None:
     calls = [{"role": "assistant", "content": "a", "tool_calls": "no JSON"}]
-    rows = [trajectory(messages=calls), trajectory(group_index=1)]
-    steps = list(opened("art", art(tmp_path, rows)).steps(0, final=False))
-    assert sum(len(step.groups) for step in steps) == 1
+    steps = list(
+        opened("art", art(tmp_path, [trajectory(messages=calls), trajectory(group_index=1)])).steps(0, final=False)
+    )
+    [group] = [one for step in steps for one in step.groups]
+    assert (group.prompt, [turn.text for turn in group.completions[0].turns]) == ("q", ["a"])
     assert [one.split(":")[0] for one in wrong(iter(steps))] == ["train/0000.parquet, group 0"]
     assert not any(step.open for step in steps)
 
@@ -203,18 +182,14 @@ def measured(run: Run) -> tuple[dict[str, Any], list[list[str]]]:
     return {one["name"]: one["weight"] for one in rewards["functions"]}, [list(one.rewards) for one in completions]
 
 
-def test_more_metrics_than_a_completion_can_have_are_cut(tmp_path: Path) -> None:
+def test_more_metrics_than_a_completion_can_have_are_cut_and_one_that_the_first_does_not_have_weighs_nothing(
+    tmp_path: Path,
+) -> None:
     many = {f"m{place}": 1.0 for place in range(100)}
-    weights, [names] = measured(opened("art", art(tmp_path, [trajectory(metrics=json.dumps(many))])))
+    weights, [names] = measured(opened("art", art(tmp_path / "many", [trajectory(metrics=json.dumps(many))])))
     assert names == list(weights) == ["reward", *list(many)[:63]]
-
-
-def test_a_metric_that_the_first_trajectory_does_not_have_weighs_nothing(tmp_path: Path) -> None:
-    art(tmp_path, [trajectory()])
-    later = pa.Table.from_pylist([trajectory(metrics='{"late": 7}')])
-    pq.write_table(later, tmp_path / "trajectories" / "train" / "0001.parquet")
-    weights, names = measured(opened("art", tmp_path))
-    assert (weights, names) == ({"reward": 1.0, "late": 0.0}, [["reward"], ["reward", "late"]])
+    later = art(tmp_path / "later", [trajectory()], [trajectory(metrics='{"late": 7}')])
+    assert measured(opened("art", later)) == ({"reward": 1.0, "late": 0.0}, [["reward"], ["reward", "late"]])
 
 
 def test_a_metric_that_the_first_episode_does_not_have_weighs_nothing(tmp_path: Path) -> None:

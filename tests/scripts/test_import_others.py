@@ -9,14 +9,14 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from importing import FOREIGN, groups_of, imported
+from importing import FOREIGN, groups_of, imported, opened
 from long_conversation import write_long_training
 from serving import Backend
 
 from backend.contract.conversation import stretches
 from backend.contract.groups import CompletionRecord, Group
 from groupscope.files.catalog import FORMATS
-from groupscope.files.format import Options, Run, Unreadable
+from groupscope.files.format import Run, Unreadable
 
 RUNS = {
     "prime-rl": FOREIGN / "verifiers" / "prime-rl",
@@ -42,14 +42,23 @@ def split(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
     return [group for group in groups if group not in evaluated], evaluated
 
 
+def asked(group: Written) -> str:
+    return "\n".join(one["content"] for one in group["prompt"])
+
+
 def paired(groups: Sequence[Group], expected: Sequence[Written]) -> Iterator[tuple[CompletionRecord, Written]]:
     """Each completion with the rollout that was written, by the prompts and within a group in its order."""
-    by_prompt = {"\n".join(one["content"] for one in group["prompt"]): group for group in expected}
+    by_prompt = {asked(group): group for group in expected}
     assert len(groups) == len(by_prompt) == len(expected)
     for group in groups:
-        rollouts = by_prompt[group.prompt]["rollouts"]
-        assert len(group.completions) == len(rollouts)
-        yield from zip(group.completions, rollouts, strict=True)
+        yield from zip(group.completions, by_prompt[group.prompt]["rollouts"], strict=True)
+
+
+def completions_of(run: Run, start: int = 0, *, final: bool) -> tuple[int, list[str]]:
+    """How many completions are read, and what could not be."""
+    steps = list(run.steps(start, final=final))
+    groups = [group for step in steps for group in step.groups]
+    return sum(len(group.completions) for group in groups), [one for step in steps for one in step.unreadable]
 
 
 def spoken(one: CompletionRecord) -> list[tuple[Any, ...]]:
@@ -111,7 +120,7 @@ def test_a_training_of_prime_rl_has_its_groups_token_values_and_policies(backend
 def require_episodes(
     backend: Backend, groups: Sequence[Group], expected: Sequence[Written], *, scored: bool, policy: str
 ) -> None:
-    by_prompt = {"\n".join(one["content"] for one in group["prompt"]): group for group in expected}
+    by_prompt = {asked(group): group for group in expected}
     assert {group.prompt for group in groups} == set(by_prompt)
     for group in groups:
         assert group.answer == "4"
@@ -246,11 +255,6 @@ def test_nemo_rls_samples_are_grouped_by_their_prompts_tokens(backend: Backend) 
             assert one.reward == rollout["reward"]
 
 
-def opened(name: str, path: Path) -> Run:
-    [format_] = [one for one in FORMATS if one.name == name]
-    return format_.open(path, Options())
-
-
 LINES = {
     "prime-rl": "rollouts/step_3/train/effective/traces.jsonl",
     "verifiers": "traces.jsonl",
@@ -267,25 +271,17 @@ def test_a_line_that_cannot_be_read_is_counted_and_a_torn_one_waited_for(name: s
     whole = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*whole[:3], '["something else"]\n', "\x00\n", *whole[3:-1], whole[-1][:40]]))
 
-    def read(*, final: bool) -> tuple[int, list[str]]:
-        steps = list(opened(name, path).steps(0, final=final))
-        groups = [group for step in steps for group in step.groups]
-        return sum(len(group.completions) for group in groups), [one for step in steps for one in step.unreadable]
-
-    before = list(opened(name, RUNS[name]).steps(0, final=True))
-    written_there = sum(len(group.completions) for step in before for group in step.groups)
-    count, wrong = read(final=False)
+    written_there, _ = completions_of(opened(name, RUNS[name]), final=True)
+    count, wrong = completions_of(opened(name, path), final=False)
     assert count == written_there - 1
-    assert [sorted({f"line {at}" for at in (4, 5) if f"line {at}" in one}) for one in sorted(wrong)] == [
-        ["line 4"],
-        ["line 5"],
-    ]
-    assert all(file.name in one for one in wrong)
-    count, wrong = read(final=True)
+    assert [f"{file.name}, {line}" in one for line, one in zip(("line 4", "line 5"), sorted(wrong), strict=True)] == [
+        True
+    ] * 2
+    count, wrong = completions_of(opened(name, path), final=True)
     assert (count, len(wrong)) == (written_there - 1, 3)
     with file.open("a") as more:
         more.write(whole[-1][40:])
-    assert read(final=False)[0] == written_there
+    assert completions_of(opened(name, path), final=False)[0] == written_there
 
 
 def test_files_of_another_version_are_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -317,13 +313,7 @@ def test_episodes_that_prime_rl_has_not_trained_on_yet_are_waited_for(tmp_path: 
     (path / "rollouts" / "step_3" / "train" / "effective" / "traces.jsonl").unlink()
     newest = list(opened("prime-rl", path).steps(2, final=False))
     assert (any(step.open for step in newest), any(step.groups for step in newest)) == (True, False)
-    completions = [
-        one
-        for step in opened("prime-rl", path).steps(2, final=True)
-        for group in step.groups
-        for one in group.completions
-    ]
-    assert len(completions) == 13  # and the one that broke off
+    assert completions_of(opened("prime-rl", path), 2, final=True)[0] == 13  # and the one that broke off
 
 
 @pytest.mark.thorough

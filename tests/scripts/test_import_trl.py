@@ -78,14 +78,13 @@ def require_same(groups: list[Group], made: Generation) -> None:
         assert raw == pytest.approx([None if math.isnan(value) else value for value in values], abs=1e-6)
 
 
-def test_each_step_is_as_trl_had_it_and_an_evaluation_is_not_taken_for_training(
+def test_each_step_is_as_trl_had_it_an_evaluation_is_not_taken_for_training_and_weights_are_not_guessed(
     backend: Backend, weighted: Trained
 ) -> None:
     run, said = imported(backend, weighted.folder)
     assert (run.name, run.status, run.progress.step) == ("TRL, out", "finished", STEPS)
-    sampling = run.config["sampling"]
-    assert isinstance(sampling, dict)
-    assert sampling["group_size"] == SIZE
+    config: Any = run.config
+    assert config["sampling"]["group_size"] == SIZE
     trained = [one for one in weighted.made if one.training]
     evaluated = {one.done: one for one in weighted.made if not one.training}
     assert tuple(evaluated) == EVALUATED
@@ -105,18 +104,10 @@ def test_each_step_is_as_trl_had_it_and_an_evaluation_is_not_taken_for_training(
         assert (series[name].step, series[name].value) == (list(range(STEPS)), [line[name] for line in logged])
     assert series["eval/reward"].step == list(EVALUATED)
     assert not any("could not be read" in line for line in said)
-
-
-def test_weights_that_nobody_recorded_are_not_guessed_and_such_a_group_is_not_called_unscored(
-    backend: Backend, weighted: Trained
-) -> None:
-    run, _ = imported(backend, weighted.folder)
-    rewards = run.config["rewards"]
-    assert isinstance(rewards, dict)
-    assert rewards["functions"] == [{"kind": "recorded", "name": name, "weight": None} for name in ("right", "short")]
-    groups = groups_of(backend, run.id, 0)
-    for group in groups:
-        advantages = [one.advantage for one in group.completions]
+    unweighed = [{"kind": "recorded", "name": name, "weight": None} for name in ("right", "short")]
+    assert config["rewards"]["functions"] == unweighed
+    for group in groups_of(backend, run.id, 0):  # none of them is called unscored
+        advantages = [one.advantage or 0.0 for one in group.completions]
         assert group.state == ("live" if any(abs(one) > 1e-2 for one in advantages) else "zero_variance")
         assert (group.reward_mean, {one.reward for one in group.completions}, group.scored) == (None, {None}, SIZE)
 
@@ -135,16 +126,6 @@ def copied(weighted: Trained, folder: Path) -> Path:
     return copytree(weighted.folder / "completions", folder / "completions")
 
 
-def test_without_the_trainers_state_files_are_of_the_steps_in_their_names(
-    backend: Backend, weighted: Trained, tmp_path: Path
-) -> None:
-    run, _ = imported(backend, copied(weighted, tmp_path))
-    trained = [one for one in weighted.made if one.training]
-    assert run.progress.step == STEPS
-    require_same(list(groups_of(backend, run.id, 0)), trained[0])
-    assert not backend.client.metrics(run.id).series
-
-
 def test_the_size_of_a_group_can_be_said_where_prompts_do_not_tell_it(
     backend: Backend, weighted: Trained, tmp_path: Path
 ) -> None:
@@ -159,18 +140,18 @@ def test_the_size_of_a_group_can_be_said_where_prompts_do_not_tell_it(
     assert [len(group.completions) for group in groups_of(backend, run.id, 0)] == [SIZE] * PROMPTS
 
 
-def test_a_file_that_is_not_whole_is_said_and_the_others_are_imported(
+def test_without_the_trainers_state_files_are_of_the_steps_in_their_names_and_one_that_is_not_whole_is_said(
     backend: Backend, weighted: Trained, tmp_path: Path
 ) -> None:
     folder = copied(weighted, tmp_path)
     torn = folder / "completions_00002.parquet"
     torn.write_bytes(torn.read_bytes()[:1000])
     run, said = imported(backend, folder)
-    assert (
-        "1 line could not be read:\n  completions_00002.parquet: not a whole Parquet file with TRL's columns"
-        in said[-1]
-    )
+    why = "completions_00002.parquet: not a whole Parquet file with TRL's columns"
+    assert f"1 line could not be read:\n  {why}" in said[-1]
     assert [one.step for one in backend.client.steps(run.id)] == [0, 2, 3, 4, 5]
+    require_same(list(groups_of(backend, run.id, 0)), next(one for one in weighted.made if one.training))
+    assert not backend.client.metrics(run.id).series
 
 
 def test_what_a_checkpoint_pickled_is_never_read(weighted: Trained, tmp_path: Path) -> None:

@@ -41,17 +41,14 @@ def test_an_evaluation_with_smaller_groups_leaves_those_of_the_training_whole(tm
     assert sizes(tmp_path) == [[8, 8], [8, 8, 4, 4]]
 
 
-def test_different_prompts_are_never_one_group_where_prompts_tell_groups_apart(tmp_path: Path) -> None:
+def test_different_prompts_are_never_one_group_and_one_that_comes_twice_in_a_row_is_two(tmp_path: Path) -> None:
     write(tmp_path, 0, 1, "abcdefgh")
     write(tmp_path, 1, 8, "ab")
     assert sizes(tmp_path, 8) == sizes(tmp_path) == [[8, 8] + [1] * 8]
-
-
-def test_a_prompt_that_comes_twice_in_a_row_is_two_groups(tmp_path: Path) -> None:
-    write(tmp_path, 1, 4, "aab")
-    write(tmp_path, 2, 4, "ccdd")
-    write(tmp_path, 3, 4, "ef")
-    assert sizes(tmp_path) == [[4, 4, 4], [4, 4, 4, 4], [4, 4]]
+    (later := tmp_path / "later").mkdir()
+    for done, prompts in enumerate(("aab", "ccdd", "ef"), 1):
+        write(later, done, 4, prompts)
+    assert sizes(later) == [[4, 4, 4], [4, 4, 4, 4], [4, 4]]
 
 
 def test_one_prompt_alone_tells_nothing_of_its_groups(tmp_path: Path) -> None:
@@ -66,9 +63,8 @@ def test_rows_that_are_none_of_trls_are_said_and_not_waited_for(tmp_path: Path) 
     write(tmp_path, 1, 2, (5, 6))
     [step] = TrlFormat().open(tmp_path, Options()).steps(0, final=False)
     assert (step.groups, step.open, len(step.unreadable)) == ([], False, 2)
-    assert all(
-        one.startswith("completions_00001.parquet: 2 rows that make no group of TRL's") for one in step.unreadable
-    )
+    why = "completions_00001.parquet: 2 rows that make no group of TRL's"
+    assert all(one.startswith(why) for one in step.unreadable)
 
 
 def test_totals_of_a_followed_training_are_known_once_its_log_tells_the_weights(tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ def require_rows(groups: Sequence[Group], rows: Sequence[Mapping[str, Any]], ext
     assert len(groups) == len(by_group)
     for group, of_group in zip(groups, by_group.values(), strict=True):
         truth = of_group[0]["gts"]
-        assert (group.prompt, group.answer) == (
-            of_group[0]["input"],
-            truth if isinstance(truth, str) else json.dumps(truth),
-        )
+        answer = truth if isinstance(truth, str) else json.dumps(truth)
+        assert (group.prompt, group.answer) == (of_group[0]["input"], answer)
         assert [one.text for one in group.completions] == [row["output"] for row in of_group]
         assert [one.reward for one in group.completions] == [row["score"] for row in of_group]
         for one, row in zip(group.completions, of_group, strict=True):
@@ -49,9 +47,8 @@ def test_rollouts_with_uids_validations_and_metrics_are_one_run(backend: Backend
         require_rows(trained, EXPECTED["v1"].get(str(step + 1), ()))
         require_rows([group for group in groups if group.state == "probe"], EXPECTED["validations"].get(str(step), ()))
     series = backend.client.metrics(run.id).series
-    logged = {
-        name: name if not name.startswith("val-") else f"eval/{name}" for name in series_names(EXPECTED["metrics"])
-    }
+    names = dict.fromkeys(name for values in EXPECTED["metrics"].values() for name in values)
+    logged = {name: name if not name.startswith("val-") else f"eval/{name}" for name in names}
     ours = {"reward", "reward_std", "frac_reward_zero_std", "grad_norm"}  # of the groups, or what theirs mean
     assert set(series) == {*logged.values(), *ours}
     assert series["reward"].value == series["critic/score/mean"].value
@@ -62,22 +59,16 @@ def test_rollouts_with_uids_validations_and_metrics_are_one_run(backend: Backend
         assert series[ours].value == [None if math.isnan(value) else value for value in found.values()]
 
 
-def series_names(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
-    return list(dict.fromkeys(name for values in metrics.values() for name in values))
-
-
-def test_rollouts_without_uids_are_grouped_by_their_prompt(backend: Backend) -> None:
-    run, _ = imported(backend, VERL / "legacy")
-    assert run.progress.step == 3
-    for step in range(3):
-        require_rows(groups_of(backend, run.id, step), EXPECTED["legacy"][str(step + 1)], ("acc", "length_penalty"))
-
-
-def test_each_training_below_a_folder_is_a_run(backend: Backend) -> None:
+def test_each_training_below_a_folder_is_a_run_and_rollouts_without_uids_are_grouped_by_their_prompt(
+    backend: Backend,
+) -> None:
     assert [(path.name, format_.name) for path, format_ in find(VERL)] == [("legacy", "verl"), ("v1", "verl")]
     _, said = imported(backend, VERL)
-    assert len(backend.client.runs(kind="recorded").items) == 2
     assert sum("steps" in line for line in said) == 2
+    _, legacy = backend.client.runs(kind="recorded").items  # the newest first
+    assert legacy.progress.step == 3
+    for step in range(3):
+        require_rows(groups_of(backend, legacy.id, step), EXPECTED["legacy"][str(step + 1)], ("acc", "length_penalty"))
 
 
 def test_what_hydra_left_is_its_configuration(backend: Backend, tmp_path: Path) -> None:
@@ -86,12 +77,11 @@ def test_what_hydra_left_is_its_configuration(backend: Backend, tmp_path: Path) 
     (path / ".hydra" / "config.yaml").write_text(
         "actor_rollout_ref:\n  model: {path: Qwen/Qwen3-0.6B}\n  rollout: {n: 4, temperature: 0.7}\ndata: {train_batch_size: 3}\n"
     )
-    run, _ = imported(backend, path)
-    sampling = run.config["sampling"]
-    assert isinstance(sampling, dict)
+    config: Any = imported(backend, path)[0].config
+    sampling = config["sampling"]
     assert (sampling["group_size"], sampling["prompts_per_step"], sampling["temperature"]) == (4, 3, 0.7)
-    assert run.config["model"] == {"source": "Qwen/Qwen3-0.6B"}
-    assert run.config["theirs"]["data"] == {"train_batch_size": 3}  # type: ignore[index,call-overload]
+    assert config["model"] == {"source": "Qwen/Qwen3-0.6B"}
+    assert config["theirs"]["data"] == {"train_batch_size": 3}
 
 
 @pytest.mark.parametrize("torn", ['{"input": "a", "output": "b", "sco', '["no row"]\n', "\udcff not text\n"])

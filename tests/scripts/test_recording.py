@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import processes
 import pyarrow.parquet as pq
 import pytest
+from acting import Actor
 from processes import wait_until
 from serving import TOKEN, Backend
 from sqlalchemy import select
@@ -24,6 +25,7 @@ from backend.contract import protocol
 from backend.contract.base import LONGEST
 from backend.contract.client import ApiError, Client
 from backend.contract.conversation import stretches
+from backend.contract.home import CannotStart
 from backend.contract.records import Run
 from backend.contract.spool import Spool
 from backend.storage.tables import run_event
@@ -89,13 +91,8 @@ def test_what_was_logged_is_what_is_shown_and_what_was_not_is_missing(backend: B
     found = [backend.client.group(item.id) for item in backend.client.groups(run.id, sort="step").items]
     assert [each.prompt for each in found] == [f"What is {step}?" for step in range(3)]
     first, second = found[0].completions
-    assert (first.text, first.reward, first.advantage, first.logprob_sum, first.entropy_mean) == (
-        "42",
-        2.0,
-        1.0,
-        -2.0,
-        0.5,
-    )
+    assert (first.text, first.reward, first.advantage) == ("42", 2.0, 1.0)
+    assert (first.logprob_sum, first.entropy_mean) == (-2.0, 0.5)
     assert [(score.name, score.raw, score.weight) for score in first.rewards] == [("right", 1.0, 2.0)]
     assert (first.kl_mean, first.ratio_mean, second.logprob_sum, second.has_trace) == (None, None, None, False)
     trace = backend.client.tokens(first.id)
@@ -108,8 +105,7 @@ def test_a_backend_that_is_killed_and_started_again_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
-    site = processes.Site(tmp_path / "site")
-    try:
+    with processes.Site(tmp_path / "site") as site:
         first = site.backend()
         one = groupscope.start_run("mine", known=KNOWN, backend=site.url, home=tmp_path)
         steps(one, 0, 3)
@@ -125,8 +121,6 @@ def test_a_backend_that_is_killed_and_started_again_loses_and_doubles_nothing(
         assert site.client.metrics(run.id).series["reward"].step == list(range(8))
         assert len(site.client.groups(run.id, limit=200).items) == 8
         assert not list(left_over(tmp_path))
-    finally:
-        site.close()
 
 
 SCRIPT = """
@@ -206,11 +200,11 @@ def test_a_run_of_which_the_backend_never_heard_is_sent_later_from_the_disk(
     assert not list((home / FOLDER).iterdir())
 
 
-def test_what_a_running_program_holds_is_left_to_it(backend: Backend, home: Path) -> None:
-    one = groupscope.start_run("mine", backend=backend.url, home=home)
-    [about] = left_over(home)
-    assert deliver(about, backend.client) is None
-    one.finish()
+def silent(one: Recording) -> None:
+    """Its start and all that it said are stored, and there is no heartbeat any more."""
+    wait_until(lambda: one.run_id is not None and not one._outbox._spool.waiting_bytes, "all is stored")
+    one._over.set()
+    one._beats.join()
 
 
 def test_a_program_that_is_silent_is_said_to_be_and_goes_on_when_it_is_heard(
@@ -219,9 +213,7 @@ def test_a_program_that_is_silent_is_said_to_be_and_goes_on_when_it_is_heard(
     backend = start_backend(sweep_seconds=0.05)
     one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
     steps(one, 0, 2)
-    wait_until(lambda: one.run_id is not None and recorded(backend).progress.step == 1, "a step is there")
-    one._over.set()  # no heartbeat any more
-    one._beats.join()
+    silent(one)
     backend.clock.now += 600
     wait_until(lambda: recorded(backend).status == "failed", "it is given up")
     error = recorded(backend).error
@@ -245,12 +237,8 @@ def test_a_record_that_was_stopped_while_its_program_was_silent_stays_stopped(
 ) -> None:
     backend = start_backend(sweep_seconds=0.05)
     one = groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home)
-    wait_until(lambda: one.run_id is not None, "it is stored")
-    assert one.run_id is not None
-    wait_until(lambda: not one._outbox._spool.waiting_bytes, "its start is stored")
-    one._over.set()  # no heartbeat any more
-    one._beats.join()
-    backend.client.command(one.run_id, "stop")
+    silent(one)
+    backend.client.command(recorded(backend).id, "stop")
     backend.clock.now += 600
     wait_until(lambda: recorded(backend).status == "stopped", "it is settled")
     one._over.clear()
@@ -271,9 +259,7 @@ def test_a_further_attempt_takes_back_the_steps_from_which_it_begins(backend: Ba
     assert rewards_of(backend, run.id)[0] == [0, 1, 2]
 
 
-def test_nobody_but_its_program_works_on_it(backend: Backend, home: Path) -> None:
-    from acting import Actor
-
+def test_nobody_but_its_program_works_on_it_and_what_it_holds_is_left_to_it(backend: Backend, home: Path) -> None:
     one = groupscope.start_run("mine", backend=backend.url, home=home)
     wait_until(lambda: one.run_id is not None, "it is stored")
     assert one.run_id is not None
@@ -281,6 +267,8 @@ def test_nobody_but_its_program_works_on_it(backend: Backend, home: Path) -> Non
         with pytest.raises(ApiError, match="only recorded here"):
             backend.client.command(one.run_id, verb)
     assert Actor(backend.client).claim() is None
+    [about] = left_over(home)
+    assert deliver(about, backend.client) is None
     backend.client.command(one.run_id, "stop")
     wait_until(lambda: recorded(backend).status == "stopped", "the record is stopped")
     steps(one, 0, 2)
@@ -367,30 +355,25 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     assert line.message.startswith("steps that could not be recorded whole: 2, the first of them step 1")
 
 
-def test_a_weight_that_is_not_said_is_not_recorded(backend: Backend, home: Path) -> None:
-    two = Completion("a", reward=1.0, rewards={"right": 0.5, "length": 7.0})
-    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
-        one.log_groups([Group("p", [two, Completion("b", rewards={"length": 7.0})])])
-    [item] = backend.client.groups(recorded(backend).id).items
-    first, second = backend.client.group(item.id).completions
-    assert [(score.name, score.weight) for score in first.rewards] == [("right", 2.0), ("length", None)]
-    assert (first.reward, first.unweighed, second.reward, second.unweighed) == (1.0, False, None, True)
-
-
-def test_tensors_and_arrays_are_numbers(backend: Backend, home: Path) -> None:
+def test_tensors_and_arrays_are_numbers_and_a_weight_that_is_not_said_is_not_recorded(
+    backend: Backend, home: Path
+) -> None:
     import numpy as np
     import torch
 
     tokens = Tokens(
         torch.tensor([1, 2]), [b"a", b"b"], trained=torch.tensor([1, 0]), logprob=np.array([-0.5, float("nan")])
     )
-    with groupscope.start_run("mine", backend=backend.url, home=home) as one:
-        one.log_groups([Group("p", [Completion("ab", reward=torch.tensor(1.5), tokens=tokens)])])  # type: ignore[arg-type]
+    scored = Completion("ab", reward=torch.tensor(1.5), tokens=tokens, rewards={"right": 0.5, "length": 7.0})  # type: ignore[arg-type]
+    with groupscope.start_run("mine", known=KNOWN, backend=backend.url, home=home) as one:
+        one.log_groups([Group("p", [scored, Completion("b", rewards={"length": 7.0})])])
     [item] = backend.client.groups(recorded(backend).id).items
-    [completion] = backend.client.group(item.id).completions
+    first, second = backend.client.group(item.id).completions
     assert (item.reward_mean, item.reward_std) == (1.5, None)
-    trace = backend.client.tokens(completion.id)
-    assert (completion.reward, trace.logprob, trace.trained) == (1.5, [-0.5, None], [True, False])
+    trace = backend.client.tokens(first.id)
+    assert (first.reward, trace.logprob, trace.trained) == (1.5, [-0.5, None], [True, False])
+    assert [(score.name, score.weight) for score in first.rewards] == [("right", 2.0), ("length", None)]
+    assert (first.unweighed, second.reward, second.unweighed) == (False, None, True)
 
 
 def test_one_recording_that_cannot_be_sent_keeps_no_other_back(
@@ -425,9 +408,13 @@ def test_what_a_backend_does_not_take_stays_on_the_disk_until_it_does(
     assert (recorded(backend).status, recorded(backend).progress.step) == ("finished", 2)
 
 
-def test_a_wrong_token_is_said_to_be_one_and_where_the_right_one_is(
+def test_a_wrong_token_is_said_to_be_one_with_where_the_right_one_is_and_so_is_none(
     backend: Backend, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.delenv("GROUPSCOPE_TOKEN")
+    with pytest.raises(CannotStart, match="set GROUPSCOPE_TOKEN"):
+        groupscope.start_run("mine", home=home)
+    assert not home.exists()
     monkeypatch.setenv("GROUPSCOPE_TOKEN", "of-another-backend")
     groupscope.start_run("mine", backend=backend.url, home=home).finish(seconds=0.5)
     assert "It lies in <home>/token there, or is its GROUPSCOPE_TOKEN" in caplog.text
@@ -440,36 +427,17 @@ import groupscope
 with groupscope.start_run("mine", backend={backend.url!r}, home={str(home)!r}) as run:
     run.log_metrics({{"reward": 1.0}}, 0)
 """
-    path = os.pathsep.join(filter(None, sys.path))
-    told = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    reach = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    told = subprocess.run([sys.executable, "-c", script], env=reach, capture_output=True, text=True, check=True)
     assert told.stderr == f"groupscope: recorded as run {recorded(backend).id} of {backend.url}\n"
     assert told.stdout == ""
 
 
 def test_a_program_that_somebody_interrupts_has_a_run_that_was_stopped(backend: Backend, home: Path) -> None:
-    def program() -> None:
-        with groupscope.start_run("mine", backend=backend.url, home=home) as one:
-            steps(one, 0, 1)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        program()
-    assert (recorded(backend).status, recorded(backend).progress.step) == ("stopped", 1)
-
-
-def test_without_a_token_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from backend.contract.home import CannotStart
-
-    monkeypatch.delenv("GROUPSCOPE_TOKEN", raising=False)
-    with pytest.raises(CannotStart, match="set GROUPSCOPE_TOKEN"):
-        groupscope.start_run("mine", home=tmp_path)
-    assert os.listdir(tmp_path) == []
+    one = groupscope.start_run("mine", backend=backend.url, home=home)
+    with pytest.raises(KeyboardInterrupt), one:
+        raise KeyboardInterrupt
+    assert recorded(backend).status == "stopped"
 
 
 def test_a_conversation_is_stored_with_who_said_what(backend: Backend, home: Path) -> None:

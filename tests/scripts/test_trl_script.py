@@ -19,7 +19,7 @@ from backend.contract.trl_script import script_of, trl_script
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 OWN = "def short_reward(completions, answer, unit=10):\n    return [1 / (1 + len(text[0]['content']) / unit) for text in completions]\n"
-
+SHORT = "short.py:short_reward"
 
 Run = Callable[[str], None]
 
@@ -79,19 +79,13 @@ def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend
 def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_path: Path, run: Run) -> None:
     rows = "\n".join(json.dumps({"prompt": f"Say {one}", "answer": str(one)}) for one in range(8)).encode()
     upload = backend.client.upload("rows.jsonl", rows)
-    function: Json = {
-        "kind": "python",
-        "name": "short",
-        "function": "short.py:short_reward",
-        "unit": "group",
-        "arguments": {"unit": 5},
-    }
+    function: Json = {"kind": "python", "name": "short", "function": SHORT, "unit": "group", "arguments": {"unit": 5}}
     task: Json = {"kind": "dataset", "source": f"upload:{upload.id}", "prompt_format": "chat"}
     model: Json = {"lora": {"rank": 2}}
     budget: Json = {"steps": 1, "eval_every": 0, "checkpoint_every": 0}
     config = config_with(task=task, rewards={"functions": [function]}, model=model, budget=budget)
     number = backend.client.create_run(config, name="ours").id
-    offered = RewardFile(name="short.py", functions=[OwnReward(function="short.py:short_reward")])
+    offered = RewardFile(name="short.py", functions=[OwnReward(function=SHORT)])
     worker = recorded.WORKER.model_copy(update={"reward_files": [offered]})
     claim = backend.client.ask(recorded.p.ClaimRequest(worker=worker)).claim
     assert claim is not None

@@ -21,7 +21,7 @@ import groupscope.aside
 import groupscope.trl
 import worker.models
 from backend.contract.client import Client
-from backend.contract.groups import Group
+from backend.contract.groups import CompletionRecord, Group
 from worker.tasks.arithmetic import problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -93,7 +93,7 @@ class Witness:
         of._get_per_token_logps_and_entropies = measuring
 
 
-Watched = Callable[..., tuple[Any, Witness]]
+Watched = Callable[..., tuple[Any, Witness, Any]]  # the trainer, what TRL had, and the newest recorded run
 
 
 @pytest.fixture
@@ -101,18 +101,27 @@ def watched(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("GROUPSCOPE_HOME", str(backend.home))
     monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
 
-    def train(**changes: Any) -> tuple[Any, Witness]:
+    def train(**changes: Any) -> tuple[Any, Witness, Any]:
         of = trainer(tmp_path / "out", **changes)
         witness = Witness(of)
         groupscope.watch(of, name="TRL", backend=backend.url)
         of.train()
-        return of, witness
+        return (of, witness, next(iter(backend.client.runs(kind="recorded").items), None))
 
     return train
 
 
 def groups_of(client: Client, run_id: int, step: int) -> list[Group]:
     return [client.group(one.id) for one in client.groups(run_id, step=step, sort="index").items]
+
+
+def rows_of(client: Client, run_id: int, step: int) -> list[CompletionRecord]:
+    return [one for group in groups_of(client, run_id, step) for one in group.completions]
+
+
+def each_step(client: Client, run_id: int, steps: int) -> list[int]:
+    """How many groups each step has."""
+    return [len(groups_of(client, run_id, step)) for step in range(steps)]
 
 
 def assert_recorded_as_trl_had_it(client: Client, of: Any, witness: Witness, *, steps: int) -> None:
@@ -160,7 +169,7 @@ def test_12_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUPSCOPE_TOKEN", processes.TOKEN)
-    steps, site = 12, processes.Site(tmp_path / "site")
+    steps = 12
 
     class Fault(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -170,7 +179,7 @@ def test_12_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_s
             if state.global_step == 8:
                 site.backend()
 
-    try:
+    with processes.Site(tmp_path / "site") as site:
         first = site.backend()
         of = trainer(tmp_path / "out", max_steps=steps)
         witness = Witness(of)
@@ -180,12 +189,10 @@ def test_12_steps_are_recorded_as_trl_had_them_while_the_backend_is_killed_and_s
         wait_until(lambda: site.client.runs(kind="recorded").items[0].status == "finished", "all has come")
         assert not list((tmp_path / "recordings").glob("*"))
         assert_recorded_as_trl_had_it(site.client, of, witness, steps=steps)
-    finally:
-        site.close()
 
 
 def test_the_training_is_the_same_with_and_without(backend: Backend, watched: Watched, tmp_path: Path) -> None:
-    of, _ = watched(reward_weights=[1.0, 0.2])
+    of, _, _ = watched(reward_weights=[1.0, 0.2])
     alone = trainer(tmp_path / "alone", reward_weights=[1.0, 0.2])
     alone.train()
     for one, other in zip(of.model.parameters(), alone.model.parameters(), strict=True):
@@ -201,13 +208,13 @@ def test_the_training_is_the_same_with_and_without(backend: Backend, watched: Wa
 def test_each_generation_of_a_step_is_recorded_and_metrics_stand_where_trl_logs_them(
     backend: Backend, watched: Watched
 ) -> None:
-    _, witness = watched(gradient_accumulation_steps=2, steps_per_generation=1, logging_steps=2, beta=0.0, max_steps=4)
-    [run] = backend.client.runs(kind="recorded").items
+    settings = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "logging_steps": 2, "beta": 0.0}
+    _, witness, run = watched(**settings, max_steps=4)
     assert (run.status, run.progress.step) == ("finished", 4)
     assert backend.client.metrics(run.id).series["reward"].step == [1, 3]
     assert len(witness.batches) == 8
     for step in range(4):
-        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
+        rows = rows_of(backend.client, run.id, step)
         theirs = [value for batch in witness.batches[2 * step : 2 * step + 2] for value in batch["advantages"].tolist()]
         assert [one.advantage for one in rows] == pytest.approx(theirs, abs=1e-6)
         for one in rows:
@@ -228,26 +235,22 @@ def test_what_goes_wrong_with_the_record_ends_no_training(
         return "no batch"
 
     monkeypatch.setattr(f"groupscope.trl.{made}", broken)
-    of, _ = watched()
-    assert of.state.global_step == STEPS
+    assert watched()[0].state.global_step == STEPS
     assert "a part of this run is not recorded; the training goes on" in caplog.text
 
 
 def test_a_training_goes_on_without_the_process_that_records_it(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made: list[groupscope.aside.Aside] = []
     step = groupscope.trl.Watcher.on_step_end
 
     def killing(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
         step(self, args, state, control, **more)
         if state.global_step == 2:
-            made.append(self._aside)
-            made[0]._process.kill()
+            self._aside._process.kill()
 
     monkeypatch.setattr(groupscope.trl.Watcher, "on_step_end", killing)
-    of, _ = watched()
-    assert of.state.global_step == STEPS
+    assert watched()[0].state.global_step == STEPS
     assert "the process that records has ended (status -9)" in caplog.text
 
 
@@ -280,8 +283,7 @@ of.train()
     assert ended.returncode == -9
     runs = backend.client.runs
     wait_until(lambda: [run.progress.step for run in runs(kind="recorded").items] == [2], "two steps have come")
-    [run] = backend.client.runs(kind="recorded").items
-    assert [len(groups_of(backend.client, run.id, step)) for step in range(2)] == [PROMPTS] * 2
+    assert each_step(backend.client, runs(kind="recorded").items[0].id, 2) == [PROMPTS] * 2
 
 
 @pytest.mark.thorough
@@ -289,9 +291,9 @@ def test_a_record_that_cannot_begin_ends_no_training(
     backend: Backend, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     (backend.home / "recordings").write_text("no folder")
-    of, _ = watched()
+    of, _, run = watched()
     assert of.state.global_step == STEPS
-    assert not backend.client.runs(kind="recorded").items
+    assert run is None
     assert "File exists" in caplog.text
 
 
@@ -299,7 +301,7 @@ def test_a_record_that_cannot_begin_ends_no_training(
 def test_each_training_of_a_trainer_is_a_run_however_it_ends_and_has_the_name_that_was_given_last(
     backend: Backend, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of, _ = watched()
+    of, _, _ = watched()
     of.evaluate(of.train_dataset.select(range(2)))  # as a script does without us
 
     def broken(error: BaseException) -> None:
@@ -335,10 +337,9 @@ def test_a_step_that_finds_no_room_to_wait_is_missing_and_the_log_says_so(
             step(self, args, state, control, **more)
 
     monkeypatch.setattr(groupscope.trl.Watcher, "on_step_end", no_room)
-    watched()
-    [run] = backend.client.runs(kind="recorded").items
+    _, _, run = watched()
     assert (run.status, run.progress.step) == ("finished", STEPS)
-    assert [len(groups_of(backend.client, run.id, step)) for step in range(STEPS)] == [PROMPTS, 0, PROMPTS]
+    assert each_step(backend.client, run.id, STEPS) == [PROMPTS, 0, PROMPTS]
     assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2]
     [line] = backend.client.logs(run.id).items
     assert line.message.startswith("steps that could not be recorded whole: 1, the first of them step 1")
@@ -354,27 +355,22 @@ def test_log_probs_that_are_far_apart_have_no_ratio_and_lose_no_group(
         put(self, name, rows, values - 5000.0 if name == "logprob" else values)
 
     monkeypatch.setattr(groupscope.trl.Rows, "put", far)
-    watched()
-    [run] = backend.client.runs(kind="recorded").items
-    [first, *_] = groups_of(backend.client, run.id, 0)
-    trace = backend.client.tokens(first.completions[0].id)
-    assert trace.kl is not None
-    assert set(trace.kl) == {None}
-    assert first.completions[0].kl_mean is None
+    first = rows_of(backend.client, watched()[2].id, 0)[0]
+    assert set(backend.client.tokens(first.id).kl or ()) == {None}
+    assert first.kl_mean is None
 
 
 @pytest.mark.thorough
 def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
     backend: Backend, watched: Watched, tmp_path: Path
 ) -> None:
-    watched(save_strategy="steps", save_steps=2)
-    [run] = backend.client.runs(kind="recorded").items
+    _, _, run = watched(save_strategy="steps", save_steps=2)
     of = trainer(tmp_path / "out", max_steps=5)
     groupscope.watch(of, backend=backend.url, run_id=run.id)
     of.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
     [run] = backend.client.runs(kind="recorded").items
     assert (run.status, run.attempt, run.progress.step) == ("finished", 2, 5)
-    assert [len(groups_of(backend.client, run.id, step)) for step in range(5)] == [PROMPTS] * 5
+    assert each_step(backend.client, run.id, 5) == [PROMPTS] * 5
     assert backend.client.metrics(run.id).series["reward"].step == [0, 1, 2, 3, 4]
 
 
@@ -382,13 +378,11 @@ def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
 def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
     backend: Backend, watched: Watched
 ) -> None:
-    _, witness = watched(num_iterations=2, max_steps=4)
-    [run] = backend.client.runs(kind="recorded").items
-    assert (run.status, run.progress.step, len(witness.batches)) == ("finished", 4, 2)
-    for step, batch in ((0, witness.batches[0]), (2, witness.batches[1])):
-        assert groups_of(backend.client, run.id, step + 1) == []
-        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
-        for row, one in enumerate(rows):
+    _, witness, run = watched(num_iterations=2, max_steps=4)
+    assert (run.status, run.progress.step) == ("finished", 4)
+    assert each_step(backend.client, run.id, 4) == [PROMPTS, 0, PROMPTS, 0]
+    for step, batch in zip((0, 2), witness.batches, strict=True):
+        for row, one in enumerate(rows_of(backend.client, run.id, step)):
             trace = backend.client.tokens(one.id)
             old = batch["old_per_token_logps"][row, : len(trace.token_ids)].tolist()
             assert trace.old_logprob == pytest.approx(old, abs=1e-6)
@@ -401,32 +395,23 @@ def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched:
         ids = [of.processing_class(prompt)["input_ids"] for prompt in prompts]
         said = [[10 + row, 20, 30, 40] for row in range(len(prompts))]
         values = [[-0.5, -1.0, 0.0, -2.0]] * len(prompts)
-        return {
-            "prompt_ids": ids,
-            "completion_ids": said,
-            "logprobs": values,
-            "env_mask": [[1, 1, 0, 1]] * len(prompts),
-        }
+        mask = [[1, 1, 0, 1]] * len(prompts)
+        return {"prompt_ids": ids, "completion_ids": said, "logprobs": values, "env_mask": mask}
 
-    watched(rollout=rollout)
-    [run] = backend.client.runs(kind="recorded").items
-    for group in groups_of(backend.client, run.id, 0):
-        for one in group.completions:
-            trace = backend.client.tokens(one.id)
-            assert (trace.trained, trace.sampling_logprob) == ([True, True, False, True], [-0.5, -1.0, 0.0, -2.0])
-            assert (trace.token_ids[1:], one.finish_reason) == ([20, 30, 40], "length")
+    for one in rows_of(backend.client, watched(rollout=rollout)[2].id, 0):
+        trace = backend.client.tokens(one.id)
+        assert (trace.trained, trace.sampling_logprob) == ([True, True, False, True], [-0.5, -1.0, 0.0, -2.0])
+        assert (trace.token_ids[1:], one.finish_reason) == ([20, 30, 40], "length")
 
 
 @pytest.mark.thorough
 def test_a_completion_that_is_left_out_for_its_length_is_seen_not_to_be_trained_on(
     backend: Backend, watched: Watched
 ) -> None:
-    _, witness = watched(mask_truncated_completions=True, max_completion_length=9)
-    [run] = backend.client.runs(kind="recorded").items
+    _, witness, run = watched(mask_truncated_completions=True, max_completion_length=9)
     trained = []
     for step, batch in enumerate(witness.batches):
-        rows = [one for group in groups_of(backend.client, run.id, step) for one in group.completions]
-        for row, one in enumerate(rows):
+        for row, one in enumerate(rows_of(backend.client, run.id, step)):
             counted = bool(batch["completion_mask"][row].any())
             assert one.finish_reason == ("stop" if counted else "length")
             assert backend.client.tokens(one.id).trained == (None if counted else [False] * one.token_count)

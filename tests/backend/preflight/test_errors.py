@@ -9,12 +9,17 @@ from backend.contract.preflight import Message, Preflight
 from backend.preflight.preflight import parse
 
 
-def refused(**config: Any) -> dict[str | None, Message]:
-    answer = parse({"kind": "grpo"} | config)
+def refused(config: dict[str, Any]) -> dict[str | None, Message]:
+    answer = parse(config)
     assert isinstance(answer, Preflight)
     assert not answer.ok
     assert all(message.level == "error" for message in answer.messages)
     return {message.field: message for message in answer.messages}
+
+
+PAIRS = {"kind": "reward_model"}
+SAMPLED: dict[str, Any] = {"kind": "sampled"}
+DATA = {"kind": "dataset", "source": "upload:1"}
 
 
 @pytest.mark.parametrize(
@@ -72,37 +77,52 @@ def refused(**config: Any) -> dict[str | None, Message]:
         ({"model": {"source": "../secrets"}}, "model.source", "names no model", None),
         ({"model": {"lora": {"target_modules": 3}}}, "model.lora.target_modules", ", or ", None),
         ({"kind": "grpo2"}, None, "'grpo'", None),
+        (
+            PAIRS | {"optimizer": {"micro_batch_tokens": 90}},
+            "optimizer.micro_batch_tokens",
+            "a micro-batch of 90 tokens cannot hold both completions of a pair",
+            {"optimizer.micro_batch_tokens": 384},
+        ),
+        (
+            PAIRS | {"optimizer": {"warmup_steps": 200}, "budget": {"steps": 50}},
+            "optimizer.warmup_steps",
+            "warm-up of 200 steps is longer than the run of 50",
+            {"optimizer.warmup_steps": 5},
+        ),
+        (
+            PAIRS | {"pairs": SAMPLED | {"task": {"kind": "single_prompt"}}},
+            "pairs.task",
+            "single_prompt has one prompt",
+            {"budget.eval_every": 0},
+        ),
+        (PAIRS | {"pairs": DATA | {"held_out": 0}}, "pairs.held_out", "held_out is 0", {"pairs.held_out": 0.1}),
+        (
+            PAIRS | {"pairs": SAMPLED | {"task": DATA | {"held_out": 0}}},
+            "pairs.task.held_out",
+            "held_out is 0",
+            {"pairs.task.held_out": 0.1},
+        ),
+        (
+            PAIRS | {"pairs": SAMPLED | {"task": DATA | {"answer_column": None}}},
+            "pairs.task.answer_column",
+            "has no answer_column",
+            None,
+        ),
+        (PAIRS | {"pairs": SAMPLED | {"group_size": 1}}, "pairs.group_size", "at least 2", {"pairs.group_size": 2}),
     ],
 )
 def test_an_error_stands_at_its_field(
     config: dict[str, Any], field: str | None, words: str, fix: dict[str, Any] | None
 ) -> None:
-    message = refused(**config)[field]
+    message = refused({"kind": "grpo"} | config)[field]
     assert words in message.text
     assert message.fix == fix
 
 
-def test_every_wrong_field_is_named_at_once() -> None:
-    assert set(refused(sampling={"group_size": 0, "temperature": 0}, budget={"steps": 0})) == {
-        "sampling.group_size",
-        "sampling.temperature",
-        "budget.steps",
-    }
-
-
-def test_a_fix_settles_what_it_was_offered_for() -> None:
-    [message] = refused(task={"kind": "arithmetic", "operands": 2}).values()
+def test_a_fix_settles_what_it_was_offered_for_and_the_kind_alone_is_the_default_configuration() -> None:
+    task: dict[str, Any] = {"kind": "arithmetic", "operands": 2}
+    [message] = refused({"kind": "grpo", "task": task}).values()
     assert message.fix == {"task.precedence": False}
-    assert isinstance(
-        parse({"task": {"kind": "arithmetic", "operands": 2, "precedence": False}, "kind": "grpo"}), GrpoConfig
-    )
-
-
-def test_the_kind_alone_is_the_default_configuration() -> None:
+    assert isinstance(parse({"kind": "grpo", "task": task | {"precedence": False}}), GrpoConfig)
     assert parse({"kind": "grpo"}) == GrpoConfig()
-
-
-def test_a_configuration_without_its_kind_is_told_so() -> None:
-    answer = parse({})
-    assert isinstance(answer, Preflight)
-    assert [message.text for message in answer.messages] == ["needs a kind"]
+    assert [message.text for message in refused({}).values()] == ["needs a kind"]

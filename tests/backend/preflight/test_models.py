@@ -58,12 +58,10 @@ def chosen(models: Models, source: str) -> ModelChoice:
     return next(one for one in models.items if one.source == source)
 
 
-def test_shapes_have_the_published_numbers_of_parameters() -> None:
-    assert QWEN_HALF.parameters == pytest.approx(494_032_768, rel=1e-3)
-    assert QWEN_7B.parameters == pytest.approx(7_615_616_512, rel=1e-3)
-
-
 def test_what_comes_along_and_what_workers_have_is_offered_with_size_and_fit(backend: Backend) -> None:
+    for published in (LOCAL, HUB):
+        assert published.shape is not None
+        assert published.shape.parameters == pytest.approx(published.parameters, rel=1e-3)
     connect(backend, HUB, LOCAL)
     models = backend.client.models(GRPO)
     assert [(one.source, one.place) for one in models.items] == [
@@ -82,16 +80,6 @@ def test_what_comes_along_and_what_workers_have_is_offered_with_size_and_fit(bac
     assert local.memory_bytes == sum(needed(config, QWEN_HALF, worker).values())
 
 
-def test_the_estimate_is_preflights_for_the_forms_settings(backend: Backend) -> None:
-    connect(backend, LOCAL)
-    adapted = config_of(LOCAL.source, lora=Lora().model_dump(mode="json"))
-    whole, with_adapters = (chosen(backend.client.models(one), LOCAL.source) for one in (GRPO, adapted))
-    estimate = backend.client.preflight(adapted).memory
-    assert estimate is not None
-    assert with_adapters.memory_bytes == estimate.total_bytes < (whole.memory_bytes or 0)
-    assert (whole.fits, with_adapters.fits) == (0, 1)
-
-
 def test_a_directory_is_weighed_on_the_workers_that_have_it(backend: Backend) -> None:
     connect(backend, name="roomy", gib=64)
     connect(backend, LOCAL, name="small", gib=4)
@@ -108,12 +96,6 @@ def test_whether_it_fits_is_not_known_without_a_worker_or_its_memory(backend: Ba
     connect(backend, gib=None)
     tiny = chosen(backend.client.models(GRPO), TINY_ARITHMETIC)
     assert (tiny.workers, tiny.fits + tiny.too_small) == (1, 0)
-
-
-def test_a_worker_that_is_silent_offers_nothing(backend: Backend) -> None:
-    connect(backend, LOCAL)
-    backend.clock.now += 600
-    assert [one.place for one in backend.client.models(GRPO).items] == ["builtin", "builtin"]
 
 
 def test_a_checkpoint_has_the_size_of_the_model_that_its_run_began_with(backend: Backend) -> None:
@@ -154,27 +136,23 @@ def test_what_nobody_offers_stands_in_the_list_with_the_reason(
     assert (one.usable, one.note, one.parameters, models.starting) == (usable, note, None, [])
 
 
-def test_another_revision_has_the_size_of_the_one_that_was_downloaded(backend: Backend) -> None:
-    connect(backend, HUB)
-    one = chosen(backend.client.models(config_of(f"{HUB.source}@v2")), f"{HUB.source}@v2")
-    assert (one.parameters, one.note) == (QWEN_7B.parameters, "")
-
-
-def test_a_model_of_another_architecture_has_a_size_and_no_estimate(backend: Backend) -> None:
-    connect(backend, OfferedModel(source="local:gpt2", parameters=124_439_808))
-    one = chosen(backend.client.models(GRPO), "local:gpt2")
+def test_another_revision_another_architecture_and_a_model_that_cannot_be_trained_say_what_is_known_of_them(
+    backend: Backend,
+) -> None:
+    gpt2 = OfferedModel(source="local:gpt2", parameters=124_439_808)
+    connect(backend, HUB, gpt2, OfferedModel(source="local:bad", problem="bad cannot be read: no JSON"))
+    models = backend.client.models(config_of(f"{HUB.source}@v2"))
+    downloaded = chosen(models, f"{HUB.source}@v2")
+    assert (downloaded.parameters, downloaded.note) == (QWEN_7B.parameters, "")
+    one = chosen(models, "local:gpt2")
     assert (one.parameters, one.memory_bytes, one.fits + one.too_small) == (124_439_808, None, 0)
     assert one.note == "no memory estimate: its architecture is not counted here"
-
-
-def test_a_model_that_cannot_be_trained_says_why(backend: Backend) -> None:
-    connect(backend, OfferedModel(source="local:bad", problem="bad cannot be read: no JSON"))
-    one = chosen(backend.client.models(GRPO), "local:bad")
-    assert (one.usable, one.note) == (False, "bad cannot be read: no JSON")
-    [said] = [m.text for m in backend.client.preflight(config_of("local:bad")).messages if m.field == "model.source"][
-        :1
-    ]
-    assert said == "no connected worker can train it: bad cannot be read: no JSON"
+    bad = chosen(models, "local:bad")
+    assert (bad.usable, bad.note) == (False, "bad cannot be read: no JSON")
+    said = [m.text for m in backend.client.preflight(config_of("local:bad")).messages if m.field == "model.source"]
+    assert said[0] == "no connected worker can train it: bad cannot be read: no JSON"
+    backend.clock.now += 600
+    assert [one.place for one in backend.client.models(GRPO).items] == ["builtin"] * 2, "who is silent offers nothing"
 
 
 def test_sizes_are_there_while_the_form_is_wrong_and_estimates_only_once_it_is_right(backend: Backend) -> None:
@@ -285,24 +263,28 @@ def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_no
     assert advised(QWEN_7B, 8) == [False, False]
 
 
-def test_a_micro_batch_holds_the_longest_completion() -> None:
+def test_a_micro_batch_holds_the_longest_completion_and_a_reward_model_keeps_its_learning_rate() -> None:
     config = GrpoConfig.model_validate(
         {**GRPO, "sampling": {"max_new_tokens": 6000}, "optimizer": {"micro_batch_tokens": 16_384}}
     )
     for start in starts(config, QWEN_7B, 1):
         assert values(start)["optimizer.micro_batch_tokens"] > 6000
-
-
-def test_a_reward_model_keeps_its_own_learning_rate() -> None:
     whole, _ = starts(RewardModelConfig(), SHAPES[SMOLLM2], 8)
     assert "optimizer.learning_rate" not in values(whole)
 
 
-def test_settings_to_start_with_are_of_the_chosen_model(backend: Backend) -> None:
+def test_settings_to_start_with_and_the_estimate_are_of_the_chosen_model_and_the_forms_settings(
+    backend: Backend,
+) -> None:
     connect(backend, LOCAL)
-    models = backend.client.models(config_of(LOCAL.source))
-    whole, adapters = models.starting
-    assert (whole.title, adapters.title) == ("All weights", "Adapters (LoRA, rank 16)")
-    assert "494 million" in whole.values[0].reason
+    adapted = config_of(LOCAL.source, lora=Lora().model_dump(mode="json"))
+    whole, with_adapters = (chosen(backend.client.models(one), LOCAL.source) for one in (GRPO, adapted))
+    estimate = backend.client.preflight(adapted).memory
+    assert estimate is not None
+    assert with_adapters.memory_bytes == estimate.total_bytes < (whole.memory_bytes or 0)
+    assert (whole.fits, with_adapters.fits) == (0, 1)
+    all_weights, adapters = backend.client.models(config_of(LOCAL.source)).starting
+    assert (all_weights.title, adapters.title) == ("All weights", "Adapters (LoRA, rank 16)")
+    assert "494 million" in all_weights.values[0].reason
     assert adapters.advised
     assert backend.client.models(config_of("some/model")).starting == []

@@ -9,9 +9,9 @@ from safetensors import safe_open
 
 import worker.models
 from backend.catalog import SHAPES, TINY_ARITHMETIC
-from backend.contract.config import RUN_CONFIG
+from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.preflight import Message, Preflight
+from backend.contract.preflight import MemoryEstimate, Message, Preflight, TimeEstimate
 from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
@@ -34,8 +34,25 @@ def ranked(group_size: int) -> dict[str, Any]:
     return {"sampling": {"group_size": group_size}, "rewards": {"functions": [ranking]}}
 
 
-def about(field: str | None, answer: Preflight) -> Message | None:
-    return next((message for message in answer.messages if message.field == field), None)
+def about(field: str | None, answer: Preflight) -> Message:
+    """The first message about a field."""
+    return next(message for message in answer.messages if message.field == field)
+
+
+def fields(answer: Preflight) -> list[str | None]:
+    return [message.field for message in answer.messages]
+
+
+def memory_of(config: TrainingConfig, *workers: Offers) -> MemoryEstimate:
+    found = preflight(config, Facts(workers=workers)).memory
+    assert found is not None
+    return found
+
+
+def time_of(config: TrainingConfig, facts: Facts) -> TimeEstimate:
+    found = preflight(config, facts).time
+    assert found is not None
+    return found
 
 
 def test_completions_are_prompts_times_group_size_times_steps() -> None:
@@ -56,15 +73,26 @@ def test_dead_groups_are_forecast_for_the_usual_sizes_and_the_chosen_one() -> No
 def test_without_a_measurement_nothing_is_assumed() -> None:
     answer = preflight(grpo(), Facts())
     assert (answer.success_rate, answer.success_basis, answer.dead_groups, answer.time) == (None, None, [], None)
-    small = about("sampling.group_size", preflight(grpo(sampling={"group_size": 2}), Facts()))
-    assert small is not None
-    assert "at least 50% of the groups are all right or all wrong" in small.text
 
 
-def test_a_learning_rate_is_written_as_people_write_it() -> None:
-    message = about("optimizer.learning_rate", preflight(grpo(optimizer={"learning_rate": 1.0}), Facts()))
-    assert message is not None
-    assert "5e-5 is what works" in message.text
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        (
+            {"sampling": {"group_size": 2}},
+            "sampling.group_size",
+            "at least 50% of the groups are all right or all wrong",
+        ),
+        ({"optimizer": {"learning_rate": 1.0}}, "optimizer.learning_rate", "5e-5 is what works"),
+        ({"model": {"source": "Qwen/Qwen2.5-0.5B-Instruct"}}, "model.source", "no memory estimate"),
+    ],
+)
+def test_what_is_said_has_numbers_as_people_write_them_and_what_is_not_known(
+    changes: dict[str, Any], field: str, words: str
+) -> None:
+    answer = preflight(grpo(**changes), Facts())
+    assert words in about(field, answer).text
+    assert (answer.memory is None) == (field == "model.source")
 
 
 def test_what_a_recipe_is_set_to_on_purpose_is_noted_and_nothing_to_mend() -> None:
@@ -74,43 +102,26 @@ def test_what_a_recipe_is_set_to_on_purpose_is_noted_and_nothing_to_mend() -> No
     assert intended == ["sampling.top_k", "algorithm.logprobs", "algorithm.kl.estimator"]
     changed = RUN_CONFIG.validate_python({**card.config, "sampling": {"top_k": 5, "temperature": 0.7}})
     message = about("sampling.top_k", preflight(changed, Facts()))
-    assert message is not None
     assert (message.level, message.fix, message.intended) == ("warning", {"sampling.top_k": 0}, False)
 
 
 @pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
-def test_no_recipe_opens_with_a_warning(card: Any) -> None:
-    answer = preflight(RUN_CONFIG.validate_python(card.config), Facts(workers=[CPU]))
-    assert not [message for message in answer.messages if message.level != "info" or message.fix]
-
-
-def test_the_time_is_the_median_of_similar_steps() -> None:
-    answer = preflight(grpo(budget={"steps": 10}), Facts(step_times=StepTimes("CPU", [1.0, 2.0, 9.0])))
-    assert answer.time is not None
-    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 20.0)
-    assert "3 similar steps on CPU" in answer.time.basis
-
-
-@pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
-def test_a_recipe_is_ready_to_start(card: Any) -> None:
+def test_a_recipe_is_ready_to_start_and_opens_with_no_warning(card: Any) -> None:
     answer = preflight(RUN_CONFIG.validate_python(card.config), Facts(workers=[CPU]))
     assert answer.ok
+    assert not [message for message in answer.messages if message.level != "info" or message.fix]
     assert answer.memory is not None
     assert answer.memory.available_bytes == 24 * GIB
     assert answer.memory.total_bytes == sum(answer.memory.parts.values()) < 24 * GIB
-    about_the_rate = about("optimizer.learning_rate", answer)
-    assert about_the_rate is None
+    assert "optimizer.learning_rate" not in fields(answer)
 
 
-def test_the_tiny_models_shape_is_the_one_of_its_weights() -> None:
+def test_shapes_have_the_published_numbers_of_parameters_and_the_tiny_model_those_of_its_weights() -> None:
+    assert SHAPES[SMOLLM2].parameters == 134_515_008
     weights = Path(worker.models.__file__).parent / "tiny_arithmetic" / "model.safetensors"
     with safe_open(weights, "np") as tensors:
         counted = sum(tensors.get_tensor(name).size for name in tensors.keys())  # noqa: SIM118 — no mapping
     assert SHAPES[TINY_ARITHMETIC].parameters == counted
-
-
-def test_smollm2_has_its_published_number_of_parameters() -> None:
-    assert SHAPES[SMOLLM2].parameters == 134_515_008
 
 
 def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
@@ -149,24 +160,12 @@ def test_a_gpu_holds_what_it_is_told_to_in_either_precision_and_a_cpu_no_more_th
 def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_card() -> None:
     config = grpo(model={"source": SMOLLM2}, compute={"processes": 4})
     on_cpu, on_gpus = (
-        preflight(config, Facts(workers=[Offers(device=device, memory_bytes=64 * GIB, processes=4)])).memory
+        memory_of(config, Offers(device=device, memory_bytes=64 * GIB, processes=4))
         for device in ("CPU, 8 threads", "NVIDIA H200")
     )
-    assert on_cpu is not None
-    assert on_gpus is not None
     assert on_cpu.each_bytes == on_cpu.total_bytes // 4
     assert (on_gpus.processes, on_gpus.each_bytes) == (4, on_gpus.total_bytes)
-    alone = preflight(grpo(), Facts()).memory
-    assert alone is not None
-    assert alone.each_bytes is None
-
-
-def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
-    answer = preflight(grpo(model={"source": "Qwen/Qwen2.5-0.5B-Instruct"}), Facts())
-    assert answer.memory is None
-    message = about("model.source", answer)
-    assert message is not None
-    assert "no memory estimate" in message.text
+    assert memory_of(grpo()).each_bytes is None
 
 
 TINY_JSON: dict[str, Any] = {
@@ -186,11 +185,8 @@ def test_a_given_config_json_stands_for_a_model_that_is_not_known_here() -> None
     config = grpo(model={"source": "some/model"})
     answer = preflight(config, Facts(workers=[CPU], timed=[TIMED], given=Given.read(TINY_JSON)))
     assert (answer.memory, answer.time) == (known.memory, known.time)
-    message = about("model.source", answer)
-    assert message is not None
-    assert message.text == "estimated from the given config.json: llama, 1 million parameters"
+    assert about("model.source", answer).text == "estimated from the given config.json: llama, 1 million parameters"
     other = about("model.source", preflight(config, Facts(given=Given.read(TINY_JSON | {"model_type": "phi3"}))))
-    assert other is not None
     assert "phi3 is counted as if its layers were Llama's" in other.text
 
 
@@ -199,7 +195,6 @@ def test_a_config_json_of_no_use_says_why_and_gives_no_estimate() -> None:
     answer = preflight(grpo(model={"source": "some/model"}), Facts(workers=[CPU], given=given))
     message = about("model.source", answer)
     assert (answer.memory, answer.time, answer.ok) == (None, None, True)
-    assert message is not None
     assert (message.level, message.text) == (
         "warning",
         "nothing can be estimated from the given config.json: llama has experts (num_local_experts), whose memory is not counted here",
@@ -221,10 +216,9 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
         "optimizer.micro_batch_tokens",
         preflight(config, Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])),
     )
-    assert message is not None
     assert message.fix == {"optimizer.micro_batch_tokens": 16_384}
     # On a CPU no more tokens pass at once than keep it busy, however many are configured.
-    assert about("optimizer.micro_batch_tokens", preflight(config, Facts(workers=[CPU]))) is None
+    assert "optimizer.micro_batch_tokens" not in fields(preflight(config, Facts(workers=[CPU])))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +280,6 @@ def test_a_trap_is_named_at_its_field(
 ) -> None:
     answer = preflight(grpo(**changes), facts)
     message = about(field, answer)
-    assert message is not None
     assert message.level == level
     assert answer.ok == (level != "error")
     if fix is not None:
@@ -314,17 +307,20 @@ def test_a_trap_is_named_at_its_field(
     ],
 )
 def test_what_is_no_trap_with_this_algorithm_is_not_named(changes: dict[str, Any], field: str) -> None:
-    assert about(field, preflight(grpo(**changes), Facts())) is None
+    assert field not in fields(preflight(grpo(**changes), Facts()))
 
 
 def test_the_default_run_on_a_connected_worker_has_one_thing_to_say() -> None:
-    answer = preflight(grpo(), Facts(workers=[CPU]))
-    assert [message.field for message in answer.messages] == ["algorithm.updates_per_batch"]
+    assert fields(preflight(grpo(), Facts(workers=[CPU]))) == ["algorithm.updates_per_batch"]
 
 
-def test_a_sample_counts_its_completions() -> None:
-    answer = preflight(SampleConfig(prompts=["a", "b"], group_size=4), Facts())
-    assert (answer.ok, answer.completions_per_step) == (True, 8)
+@pytest.mark.parametrize(
+    ("sample", "completions"),
+    [({"prompts": ["a", "b"], "group_size": 4}, 8), ({"task": {"kind": "arithmetic"}, "group_size": 16}, 64)],
+)
+def test_a_sample_counts_its_completions(sample: dict[str, Any], completions: int) -> None:
+    answer = preflight(SampleConfig.model_validate(sample), Facts())
+    assert (answer.ok, answer.completions_per_step) == (True, completions)
 
 
 def test_a_sample_is_warned_of_what_no_worker_has_and_refused_what_the_model_cannot_hold() -> None:
@@ -347,9 +343,7 @@ TIMED = TimedRun(7, grpo(), TINY_ARITHMETIC, CPU.device, [0.5, 0.4, 0.6])
 
 def test_without_a_similar_step_the_time_is_counted_at_the_rate_of_a_run_on_the_device_and_says_so() -> None:
     facts = Facts(workers=[CPU], timed=[TIMED])
-    same, larger = (preflight(one, facts).time for one in (grpo(), grpo(model={"source": SMOLLM2})))
-    assert same is not None
-    assert larger is not None
+    same, larger = (time_of(one, facts) for one in (grpo(), grpo(model={"source": SMOLLM2})))
     assert same.seconds_per_step == pytest.approx(0.5)
     assert larger.seconds_per_step > 20 * same.seconds_per_step
     assert set(same.parts) == {"rollout", "reference", "update"}
@@ -367,8 +361,7 @@ def test_a_rate_counts_for_as_many_processes_only() -> None:
         "no model of known shape was timed on CPU, 2 threads by 2 processes yet"
         in preflight(together, alone).time_unknown
     )
-    known = preflight(together, replace(alone, timed=[TIMED, replace(TIMED, config=together, seconds=[3.0])])).time
-    assert known is not None
+    known = time_of(together, replace(alone, timed=[TIMED, replace(TIMED, config=together, seconds=[3.0])]))
     assert known.seconds_per_step == pytest.approx(3.0)
 
 
@@ -393,22 +386,22 @@ def test_a_speed_that_was_never_measured_is_not_guessed(workers: list[Offers], s
     assert why in answer.time_unknown
 
 
-def test_of_measured_steps_it_is_said_where_nine_of_ten_lay() -> None:
+def test_the_time_is_the_median_of_similar_steps_and_of_many_it_is_said_where_nine_of_ten_lay() -> None:
     times = [float(second) for second in range(1, 22)]
-    many, few = (preflight(grpo(), Facts(step_times=StepTimes("CPU", of))).time for of in (times, times[:5]))
-    assert many is not None
-    assert few is not None
+    many, few = (
+        time_of(grpo(budget={"steps": 10}), Facts(step_times=StepTimes("CPU", of))) for of in (times, [1.0, 2.0, 9.0])
+    )
     assert (many.low_seconds, many.seconds_per_step, many.high_seconds) == (2.0, 11.0, 20.0)
-    assert (few.low_seconds, few.high_seconds) == (None, None)
+    assert (few.low_seconds, few.seconds_per_step, few.high_seconds, few.total_seconds) == (None, 2.0, None, 20.0)
+    assert "3 similar steps on CPU" in few.basis
 
 
 def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() -> None:
     times = StepTimes("CPU", [2.0, 2.0], {"rollout": [1.5, 1.5], "update": [0.4, 0.4], "reward": []})
-    answer = preflight(grpo(), Facts(step_times=times))
-    assert answer.time is not None
-    assert answer.time.parts == {"rollout": 1.5, "update": 0.4, "rest": pytest.approx(0.1)}
-    assert "75%, goes to sampling" in answer.time.advice
-    assert "max_new_tokens" in answer.time.advice
+    time = time_of(grpo(), Facts(step_times=times))
+    assert time.parts == {"rollout": 1.5, "update": 0.4, "rest": pytest.approx(0.1)}
+    assert "75%, goes to sampling" in time.advice
+    assert "max_new_tokens" in time.advice
 
 
 @pytest.mark.parametrize(
@@ -434,41 +427,27 @@ def test_what_dominates_the_memory_is_named_with_what_would_lower_it(
     sampling = {"max_new_tokens": 32} | changes.pop("sampling", {})
     optimizer = {"micro_batch_tokens": 2048} | changes.pop("optimizer", {})
     config = grpo(sampling=sampling, optimizer=optimizer, **changes)
-    memory = preflight(config, Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])).memory
-    assert memory is not None
-    assert part in memory.advice
-    assert remedy in memory.advice
+    advice = memory_of(config, Offers(device="NVIDIA L4", memory_bytes=24 * GIB)).advice
+    assert part in advice
+    assert remedy in advice
 
 
 def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_for_them() -> None:
     config = grpo(model={"source": SMOLLM2}, sampling={"max_new_tokens": 24}, optimizer={"micro_batch_tokens": 512})
-    answer = preflight(config, Facts(workers=[Offers(device="CPU, 2 threads", memory_bytes=GIB)]))
-    message = about("model.lora", answer)
-    assert message is not None
+    small = Offers(device="CPU, 2 threads", memory_bytes=GIB)
+    message = about("model.lora", preflight(config, Facts(workers=[small])))
     assert "GiB are needed and the largest worker has 1.0" in message.text
     assert message.fix is not None
-    adapted = RUN_CONFIG.validate_python(
-        config.model_dump() | {"model": config.model.model_dump() | {"lora": message.fix["model.lora"]}}
-    )
-    assert preflight(adapted, Facts()).memory.total_bytes < 0.7 * answer.memory.total_bytes  # type: ignore[union-attr]
+    lora = {"lora": message.fix["model.lora"]}
+    adapted = GrpoConfig.model_validate(config.model_dump() | {"model": config.model.model_dump() | lora})
+    assert memory_of(adapted).total_bytes < 0.7 * memory_of(config, small).total_bytes
 
 
 def test_a_long_system_prompt_is_counted() -> None:
-    plain, long = (
-        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU], timed=[TIMED]))
-        for text in (None, "word " * 600)
-    )
-    assert long.memory is not None
-    assert plain.memory is not None
-    assert long.memory.parts["cache"] > 3 * plain.memory.parts["cache"]
-    assert long.time is not None
-    assert plain.time is not None
-    assert long.time.seconds_per_step > plain.time.seconds_per_step
-
-
-def test_a_sample_of_a_task_counts_its_completions() -> None:
-    answer = preflight(SampleConfig.model_validate({"task": {"kind": "arithmetic"}, "group_size": 16}), Facts())
-    assert (answer.ok, answer.completions_per_step) == (True, 64)
+    plain, long = (grpo(task={"kind": "arithmetic", "system_prompt": text}) for text in (None, "word " * 600))
+    assert memory_of(long, CPU).parts["cache"] > 3 * memory_of(plain, CPU).parts["cache"]
+    facts = Facts(workers=[CPU], timed=[TIMED])
+    assert time_of(long, facts).seconds_per_step > time_of(plain, facts).seconds_per_step
 
 
 def test_a_run_that_would_wait_for_the_nodes_of_the_only_workers_that_can_train_it_is_told() -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
+from backend.contract.preflight import Preflight, TimeEstimate
 from backend.contract.recipes import SMOLLM2
 from backend.preflight import gather
 from backend.storage.tables import run
@@ -33,19 +34,27 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
         tx.execute(update(run).where(run.c.id == claim.run_id).values(times))
 
 
+def asked(backend: Backend, **changes: Any) -> Preflight:
+    return backend.client.preflight({"kind": "grpo", **changes})
+
+
+def time_of(backend: Backend, **changes: Any) -> TimeEstimate:
+    time = asked(backend, **changes).time
+    assert time is not None
+    return time
+
+
 def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None:
-    answer = backend.client.preflight({"kind": "grpo", "sampling": {"group_size": 0}, "poem": None})
+    answer = asked(backend, sampling={"group_size": 0}, poem=None)
     assert not answer.ok
     assert {message.field for message in answer.messages} == {"sampling.group_size", "poem"}
 
 
 def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backend) -> None:
-    config = GrpoConfig()
-    run_a_bit(backend, config, {"step_time": 2.0, "reward": 0.9}, {"eval/pass@1": 0.4})
-    answer = backend.client.preflight({"kind": "grpo", "budget": {"steps": 7}})
-    assert answer.time is not None
-    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0 + 2 * 3.0)
-    assert answer.time.basis.endswith(
+    run_a_bit(backend, GrpoConfig(), {"step_time": 2.0, "reward": 0.9}, {"eval/pass@1": 0.4})
+    answer, time = asked(backend, budget={"steps": 7}), time_of(backend, budget={"steps": 7})
+    assert (time.seconds_per_step, time.total_seconds) == (2.0, 14.0 + 2 * 3.0)
+    assert time.basis.endswith(
         "2 similar steps on CPU, 2 threads; 2 evaluations at 3.0 s each, as in similar runs; the total includes loading and checkpoints"
     )
     assert (answer.success_rate, answer.success_basis) == (0.4, "pass@1 before training in run 1")
@@ -61,18 +70,13 @@ def test_an_interrupted_run_hides_no_evaluations_of_an_older_one(
         run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
     with backend.services.database.write() as tx:
         tx.execute(update(run).where(run.c.id == 2).values(attempt=2))
-    time = backend.client.preflight({"kind": "grpo", "budget": {"steps": 7}}).time
-    assert time is not None
-    assert time.total_seconds == 14.0 + 2 * 3.0
+    assert time_of(backend, budget={"steps": 7}).total_seconds == 14.0 + 2 * 3.0
 
 
 def test_evaluations_of_another_size_are_not_counted_and_that_is_said(backend: Backend) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
     budget = {"steps": 7, "eval_items": 40}
-    larger = backend.client.preflight({"kind": "grpo", "budget": budget}).time
-    none = backend.client.preflight({"kind": "grpo", "budget": budget | {"eval_every": 0}}).time
-    assert larger is not None
-    assert none is not None
+    larger, none = (time_of(backend, budget=one) for one in (budget, budget | {"eval_every": 0}))
     assert larger.total_seconds == none.total_seconds == 14.0
     assert not larger.with_evaluations
     assert larger.basis.endswith(", evaluations not counted")
@@ -80,16 +84,14 @@ def test_evaluations_of_another_size_are_not_counted_and_that_is_said(backend: B
     assert "evaluation" not in none.basis
 
 
-def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: Backend) -> None:
-    run_a_bit(backend, GrpoConfig(), {"reward": 0.25}, {})
-    assert backend.client.preflight({"kind": "grpo"}).success_rate == 0.25
-
-
-def test_numbers_that_measure_nothing_are_no_base_of_an_estimate(backend: Backend) -> None:
+def test_without_an_evaluation_the_first_rewards_tell_the_success_rate_and_numbers_that_measure_nothing_tell_nothing(
+    backend: Backend,
+) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 1.7e308, "reward": 1.7e308}, {"eval/pass@1": 1.7e308})
-    answer = backend.client.preflight({"kind": "grpo"})
-    assert answer.success_rate is None
-    assert answer.time is None
+    answer = asked(backend)
+    assert (answer.success_rate, answer.time) == (None, None)
+    run_a_bit(backend, GrpoConfig(), {"reward": 0.25}, {})
+    assert asked(backend).success_rate == 0.25
 
 
 OTHER_TASK = {"task": {"kind": "arithmetic", "operands": 4}}
@@ -99,16 +101,13 @@ def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_
     backend: Backend,
 ) -> None:
     run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0, "reward": 0.9}, {})
-    answer = backend.client.preflight({"kind": "grpo"})
-    time = answer.time
-    assert answer.success_rate is None  # which depends on the task
-    assert time is not None
+    time = time_of(backend)
+    assert asked(backend).success_rate is None  # which depends on the task
     assert time.seconds_per_step == 3.0
     assert time.basis.startswith("measured here over 2 similar steps of another task on CPU, 2 threads; 5 evaluations")
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
     run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0}, {})
-    own = backend.client.preflight({"kind": "grpo"}).time
-    assert own is not None
+    own = time_of(backend)
     assert own.seconds_per_step == 2.0
     assert "of another task" not in own.basis
 
@@ -116,13 +115,9 @@ def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_
 @pytest.mark.parametrize("other", [{"sampling": {"group_size": 4}}, {"model": {"source": SMOLLM2}}])
 def test_steps_of_another_shape_say_how_fast_the_machine_is(backend: Backend, other: dict[str, Any]) -> None:
     backend.client.ask(p.ClaimRequest(worker=WORKER))
-    assert (
-        "no model of known shape was timed on CPU, 2 threads yet"
-        in backend.client.preflight({"kind": "grpo"} | other).time_unknown
-    )
+    assert "no model of known shape was timed on CPU, 2 threads yet" in asked(backend, **other).time_unknown
     run_a_bit(backend, GrpoConfig(), {"step_time": 0.5}, {})
-    time = backend.client.preflight({"kind": "grpo"} | other).time
-    assert time is not None
+    time = time_of(backend, **other)
     assert not time.measured
     smaller = "sampling" in other
     assert (time.seconds_per_step < 0.5) is smaller
@@ -138,49 +133,35 @@ def test_a_run_of_a_version_without_a_part_of_the_configuration_says_nothing_abo
     with backend.services.database.write() as tx:
         older = {name: value for name, value in GrpoConfig().model_dump(mode="json").items() if name != part}
         tx.execute(update(run).values(config=older))
-    time = backend.client.preflight({"kind": "grpo"}).time
-    assert time is not None
-    assert time.measured is (part == "budget")
+    assert time_of(backend).measured is (part == "budget")
 
 
 def test_a_silent_worker_does_not_count(backend: Backend) -> None:
     backend.client.ask(p.ClaimRequest(worker=WORKER))
-    connected = backend.client.preflight({"kind": "grpo"})
+    connected = asked(backend)
     backend.clock.now += 3600
     assert (connected.memory and connected.memory.available_bytes) == 2**34
-    assert any(
-        "no worker is connected" in message.text for message in backend.client.preflight({"kind": "grpo"}).messages
-    )
+    assert any("no worker is connected" in message.text for message in asked(backend).messages)
 
 
 def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(backend: Backend) -> None:
-    upload = backend.client.upload(
-        "x.jsonl", b'{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n'
-    )
-    task = {"kind": "dataset", "source": f"upload:{upload.id}"}
-    answer = backend.client.preflight({"kind": "grpo", "task": task, "model": {"source": "run:9@3"}})
-    assert {message.field for message in answer.messages if message.level == "error"} == {
-        "task.prompt_column",
-        "model.source",
-    }
-    assert backend.client.preflight({"kind": "grpo", "task": task | {"prompt_column": "question"}}).ok
+    rows = b'{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n'
+    task = {"kind": "dataset", "source": f"upload:{backend.client.upload('x.jsonl', rows).id}"}
+    messages = asked(backend, task=task, model={"source": "run:9@3"}).messages
+    assert {one.field for one in messages if one.level == "error"} == {"task.prompt_column", "model.source"}
+    assert asked(backend, task=task | {"prompt_column": "question"}).ok
 
 
 def test_how_often_an_item_is_asked_follows_the_shares_of_the_sources(backend: Backend) -> None:
     rows = [("mine.csv", number) for number in range(57)] + [("second.csv", 100 + number) for number in range(16)]
     lines = [f'{{"prompt": "{number}", "answer": "1", "source": "{source}"}}\n' for source, number in rows]
     upload = backend.client.upload("both.jsonl", "".join(lines).encode())
-    task: dict[str, Any] = {
-        "kind": "dataset",
-        "source": f"upload:{upload.id}",
-        "source_column": "source",
-        "held_out": 0,
-    }
-    budget = {"steps": 100, "eval_every": 0}
+    source = f"upload:{upload.id}"
+    task: dict[str, Any] = {"kind": "dataset", "source": source, "source_column": "source", "held_out": 0}
 
     def said(**shares: float) -> list[str]:
-        config = {"kind": "grpo", "task": task | {"shares": shares}, "budget": budget}
-        return [one.text for one in backend.client.preflight(config).messages if one.field == "budget.steps"]
+        answer = asked(backend, task=task | {"shares": shares}, budget={"steps": 100, "eval_every": 0})
+        return [one.text for one in answer.messages if one.field == "budget.steps"]
 
     assert said() == ["1,600 prompts are drawn from 73 training items: each is asked about 22 times"]
     assert said(**{"mine.csv": 1, "second.csv": 3}) == [

@@ -1,5 +1,6 @@
 """Every run of a worker that has a cluster is done there, by processes that get no secret and reach the backend through the worker."""
 
+import asyncio
 import pickle
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from backend.contract.home import CannotStart, load
 from backend.contract.protocol import CheckpointReport, Fail, Finish, Report
 from worker import main
 from worker.cluster import cluster
+from worker.cluster.exchange import Exchange
 from worker.errors import Interrupted
 from worker.job import run_claim
 from worker.ranks.launch import Heard, Line, RankFailed, tell_end
@@ -245,3 +247,19 @@ def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -
     assert "took the places" in (cluster._no_fault(waited) or "")
     assert cluster._no_fault(Exception()) is None
     assert Interrupted().ending == "released"
+
+
+def test_each_process_gets_the_answer_to_what_it_asked_and_silence_loses_nothing() -> None:
+    async def talk() -> tuple[list[tuple[int, bytes]], bytes, bytes]:
+        exchange = Exchange()
+        assert await exchange.hear(0.01) == []
+        await exchange.say(1, b"here")
+        first, second = (asyncio.create_task(exchange.ask(rank, b"what?")) for rank in (0, 1))
+        await asyncio.sleep(0)
+        heard = await exchange.hear(10)
+        await exchange.answer(1, b"one")
+        await exchange.answer(0, b"zero")
+        await exchange.answer(0, b"nobody asked")
+        return heard, await first, await second
+
+    assert asyncio.run(talk()) == ([(1, b"here"), (0, b"what?"), (1, b"what?")], b"zero", b"one")

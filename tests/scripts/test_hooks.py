@@ -1,4 +1,7 @@
-"""What goes wrong in the hooks for verl and SkyRL is said, and the training goes on. Neither is installed here: `tests/real_trainers` has them."""
+"""What the hooks of trainers read stands at its tokens; what goes wrong in those for verl and SkyRL is said, and the training goes on.
+
+Neither is installed here: `tests/real_trainers` has them.
+"""
 
 import importlib
 import sys
@@ -7,11 +10,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from serving import TOKEN, Backend
 
 import groupscope
 import groupscope.verl
+from groupscope.rows import Rows
 
 
 @pytest.fixture
@@ -65,3 +71,23 @@ def test_what_verls_hooks_cannot_read_leaves_the_training_as_it_is(
         assert f"the {what} are not recorded; the training goes on" in caplog.text
     [run] = backend.client.runs(kind="recorded").items
     assert run.status == "finished"
+
+
+def test_values_of_rows_whose_padding_was_moved_stand_at_their_tokens() -> None:
+    """A trainer measured over more columns than the completions have, as Unsloth does."""
+    prompts = torch.tensor([[0, 0, 0, 11], [0, 21, 22, 23], [31, 32, 33, 34]])
+    completions = torch.tensor([[12, 13, 0], [24, 25, 26], [35, 0, 0]])
+    packed = torch.tensor([[11, 12, 13, 0, 0, 0, 0], [21, 22, 23, 24, 25, 26, 0], [31, 32, 33, 34, 35, 0, 0]])
+    there = completions != 0  # the padding
+    output: dict[str, Any] = {
+        "prompt_ids": prompts,
+        "completion_ids": completions,
+        "completion_mask": there.int(),
+        "old_per_token_logps": packed[:, -(3 + 3) :].float(),  # as many more as the shortest prompt has padding
+    }
+    rows = Rows.of([{}, {}, {}], output, 0)
+    some = np.array([2, 0])
+    rows.put("logprob", some, packed[some, -(3 + 3) :].float())  # a part of the batch, in another order
+    assert (rows.values["old_logprob"] == completions.numpy())[there].all()
+    assert (rows.values["logprob"] == completions.numpy())[some][there[some]].all()
+    assert np.isnan(rows.values["logprob"][1]).all()
