@@ -1,4 +1,4 @@
-"""Recipes are configurations: they validate, survive JSON and YAML, and say what they are; the page of each quotes what code and configuration say."""
+"""Recipes are configurations: they validate, survive JSON and YAML, and have pages that quote code and configuration."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Each setting is read from its variable of the environment, by the process that has it; those of rewards are looked at more closely."""
+"""Each setting is read from its variable of the environment, by the process that has it; what an operator sets for rewards."""
 
 import json
 from pathlib import Path
@@ -51,11 +51,9 @@ def written(name: str, default: object) -> str:
         return WRITTEN[name]
     if isinstance(default, bool):
         return "true"
-    return (
-        "elsewhere"
-        if isinstance(default, str | Path | None) and name not in ("idle_exit",)
-        else str((default or 0) + 1)
-    )  # type: ignore[operator]
+    if isinstance(default, str | Path | None) and name != "idle_exit":
+        return "elsewhere"
+    return str((default or 0) + 1)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("process", "name"), CASES)

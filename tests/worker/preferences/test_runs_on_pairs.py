@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any, cast
 
 import pytest
 import torch
@@ -93,7 +94,7 @@ def train(
         witness.shown.append(progress)
         meanwhile(progress)
 
-    channels = Channels(witness.send, show, lambda: witness.requested, lambda: None, shutting_down)  # type: ignore[arg-type,return-value]
+    channels = Channels(witness.send, show, lambda: cast(Any, witness.requested), lambda: None, shutting_down)
     return train_on_pairs(config, means, place, channels)
 
 

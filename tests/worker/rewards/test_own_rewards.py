@@ -39,11 +39,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def offered(
-    folder: Path, until: Callable[[list[RewardFile]], object] = bool, path: Path | None = None
-) -> list[RewardFile]:
+def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) -> list[RewardFile]:
     """What the folder offers, once that is so."""
-    with RewardFolder(folder, path) as own:
+    with RewardFolder(folder) as own:
         return await_files(own, until)
 
 
@@ -63,7 +61,7 @@ def scorer_of(folder: Path, *names: str, time_limit: float = 5.0, **python: obje
     )
 
 
-def scored(folder: Path, item: Item, *texts: str, ids: tuple[int, ...] | None = (5, 6), **python: object) -> Scores:
+def scored(folder: Path, item: Item, *texts: str, ids: tuple[int, ...] | None = (5, 6), **python: Any) -> Scores:
     with scorer_of(folder, **python) as scorer:
         scorer.load_own()
         return scorer.score([[Sample(text, 2, item, ids) for text in texts]])
@@ -163,9 +161,7 @@ def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
         await_files(own, lambda files: [one.name for one in files] == ["shared.py"])
 
 
-def test_a_module_of_a_runs_path_is_named_with_its_line_and_imported_once_it_is_mended(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_module_of_a_runs_path_is_named_with_its_line_until_it_is_mended(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "path"
     path.mkdir()
     (path / "words_of_all.py").write_text("WORDS = 3\nmore = (\n")
@@ -205,9 +201,8 @@ def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_e
 
 
 @pytest.mark.thorough
-def test_as_many_files_that_hang_as_are_read_at_once_keep_neither_a_new_nor_an_edited_nor_a_mended_one_waiting(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_two_files_that_hang_keep_no_new_edited_or_mended_one_waiting(folder: Path, tmp_path: Path) -> None:
+    """As many as are read at once."""
     (folder / "mended.py").write_text("def reward(:\n")
     (folder / "well.py").write_text(GOOD)
     with RewardFolder(folder) as own:

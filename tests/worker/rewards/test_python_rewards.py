@@ -13,26 +13,21 @@ from worker.tasks.items import Item
 
 pytestmark = pytest.mark.slow  # each starts a process
 
-CHAT = Item(
-    "dataset:1",
-    "And 2 + 2?",
-    ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}),
-    "4",
-    {"kind": "exact"},
-    {"prompt": "And 2 + 2?", "level": 3, "tags": ["sum", "easy"]},
-)
+TURNS = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"})
+COLUMNS: dict[str, Json] = {"prompt": "And 2 + 2?", "level": 3, "tags": ["sum", "easy"]}
+CHAT = Item("dataset:1", "And 2 + 2?", TURNS, "4", {"kind": "exact"}, COLUMNS)
 RAW = Item("dataset:2", "2 + 2 = ", None, "4", {"kind": "exact"}, {"answer": 4})
 
 
 def given(folder: Path, body: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
     """Scores by a function of this body, over the `prompts`, `completions` and `columns` that it is given."""
     (folder / "my_rewards.py").write_text(f"import sys\ndef f(prompts, completions, **columns):\n    {body}\n")
-    return scores(folder, "my_rewards:f", item, texts)
+    return scores(folder, item, texts)
 
 
-def scores(folder: Path, function: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
-    rewards = Rewards(functions=[Python(name="mine", function=function)], max_unscored=1.0)
-    resources = RewardResources(functions=frozenset({function}), path=folder)
+def scores(folder: Path, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
+    rewards = Rewards(functions=[Python(name="mine", function="my_rewards:f")], max_unscored=1.0)
+    resources = RewardResources(functions=frozenset({"my_rewards:f"}), path=folder)
     with RewardScorer(rewards, resources) as scorer:
         return scorer.score([[Sample(text, 1, item, ()) for text in texts]])
 
@@ -108,7 +103,7 @@ def test_what_cannot_be_imported_fails_the_run_and_names_the_setting(
     if content is not None:
         (tmp_path / "my_rewards.py").write_text(content)
     with pytest.raises(RewardUnavailable) as caught:
-        scores(tmp_path, "my_rewards:f")
+        scores(tmp_path)
     assert caught.value.code == "reward_unavailable"
     assert caught.value.message.startswith("The reward function my_rewards:f ")
     assert says in caught.value.message

@@ -79,7 +79,7 @@ def test_a_preference_for_a_place_cancels_out_and_is_measured(
 def test_groups_are_judged_apart_and_nothing_is_paid_twice(service: Service, tmp_path: Path) -> None:
     service.act = orders({"a": 0, "b": 1, "c": 2})
     metrics: dict[str, float] = {}
-    how = {"items": (HELLO, OTHER), "cache": tmp_path / "cache"}
+    how: dict[str, Any] = {"items": (HELLO, OTHER), "cache": tmp_path / "cache"}
     once = raws(ranked(service, *"abc", metrics=metrics, **how))
     assert len(service.bodies) == 4  # two groups, two rounds
     assert metrics["judge/best/prompt_tokens"] == 400

@@ -34,7 +34,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         ("<answer></answer>", ""),
         ("</answer>14<answer>", None),
         ("<Answer>14</Answer>", None),
-        ("14", None),
         ("", None),
     ],
     "last_number": [
@@ -49,7 +48,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         ("x = \u22123", "\u22123"),
         ("1/2", "2"),
         ("fourteen", None),
-        ("", None),
     ],
     "boxed": [
         (r"so \boxed{14}", "14"),
@@ -58,7 +56,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         (r"} \boxed{14}", "14"),
         (r"\boxed{\boxed{14}}", r"\boxed{14}"),
         (r"\boxed14", None),
-        ("", None),
     ],
     "whole": [(" 5\n", "5")],
 }
