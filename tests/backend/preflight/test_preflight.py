@@ -222,68 +222,55 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "facts", "field", "level", "fix"),
+    ("changes", "field", "level", "fix"),
     [
-        (
-            {"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}},
-            Facts(),
-            "optimizer.learning_rate",
-            "warning",
-            1e-4,
-        ),
-        ({"optimizer": {"learning_rate": 1e-3}}, Facts(), "optimizer.learning_rate", "warning", None),
+        ({"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}}, "optimizer.learning_rate", "warning", 1e-4),
+        ({"optimizer": {"learning_rate": 1e-3}}, "optimizer.learning_rate", "warning", None),
         (
             {"model": {"source": SMOLLM2}, "optimizer": {"learning_rate": 2e-4}},
-            Facts(),
             "optimizer.learning_rate",
             "warning",
             1e-5,
         ),
-        ({"sampling": {"top_k": 10}}, Facts(), "sampling.top_k", "warning", 0),
-        ({"sampling": {"top_p": 0.9}}, Facts(), "sampling.top_p", "warning", 1.0),
-        ({"sampling": {"group_size": 2}}, Facts(), "sampling.group_size", "warning", 8),
-        ({}, Facts(success=Success(0.001, "measured")), "sampling.group_size", "warning", None),
-        ({"budget": {"checkpoint_every": 0}}, Facts(), "budget.checkpoint_every", "warning", 20),
-        ({"algorithm": {"kl": {"beta": 0}}}, Facts(), "algorithm.kl.beta", "info", None),
-        ({}, Facts(), "algorithm.updates_per_batch", "info", None),
+        ({"sampling": {"top_k": 10}}, "sampling.top_k", "warning", 0),
+        ({"sampling": {"top_p": 0.9}}, "sampling.top_p", "warning", 1.0),
+        ({"sampling": {"group_size": 2}}, "sampling.group_size", "warning", 8),
+        ({"budget": {"checkpoint_every": 0}}, "budget.checkpoint_every", "warning", 20),
+        ({"algorithm": {"kl": {"beta": 0}}}, "algorithm.kl.beta", "info", None),
+        ({}, "algorithm.updates_per_batch", "info", None),
         (
             {"algorithm": {"surrogate": {"kind": "policy_gradient"}, "updates_per_batch": 2}},
-            Facts(),
             "algorithm.updates_per_batch",
             "warning",
             1,
         ),
-        (
-            {"algorithm": {"surrogate": {"kind": "cispo", "cap": 0.2}}},
-            Facts(),
-            "algorithm.surrogate.cap",
-            "warning",
-            5.0,
-        ),
-        ({"algorithm": {"kl": {"estimator": "k1"}}}, Facts(), "algorithm.kl.estimator", "info", "k3"),
-        (ranked(128), Facts(), "rewards.functions.0.max_tokens", "warning", 824),
-        ({"algorithm": {"kl": {"reference": "old"}}}, Facts(), "algorithm.kl.reference", "info", "initial"),
-        ({}, Facts(training_items=100), "budget.steps", "info", None),
-        ({}, Facts(), None, "info", None),
-        ({"model": {"source": "builtin:tiny"}}, Facts(), "model.source", "error", TINY_ARITHMETIC),
+        ({"algorithm": {"surrogate": {"kind": "cispo", "cap": 0.2}}}, "algorithm.surrogate.cap", "warning", 5.0),
+        ({"algorithm": {"kl": {"estimator": "k1"}}}, "algorithm.kl.estimator", "info", "k3"),
+        (ranked(128), "rewards.functions.0.max_tokens", "warning", 824),
+        ({"algorithm": {"kl": {"reference": "old"}}}, "algorithm.kl.reference", "info", "initial"),
+        ({}, None, "info", None),
+        ({"model": {"source": "builtin:tiny"}}, "model.source", "error", TINY_ARITHMETIC),
         (
             {"sampling": {"max_new_tokens": 512}, "optimizer": {"micro_batch_tokens": 1024}},
-            Facts(),
             "sampling.max_new_tokens",
             "error",
             256,
         ),
     ],
 )
-def test_a_trap_is_named_at_its_field(
-    changes: dict[str, Any], facts: Facts, field: str | None, level: str, fix: object
-) -> None:
-    answer = preflight(grpo(**changes), facts)
+def test_a_trap_is_named_at_its_field(changes: dict[str, Any], field: str | None, level: str, fix: object) -> None:
+    answer = preflight(grpo(**changes), Facts())
     message = about(field, answer)
     assert message.level == level
     assert answer.ok == (level != "error")
     if fix is not None:
         assert message.fix == {field: fix}
+
+
+def test_a_success_that_is_rare_and_items_that_are_few_are_named() -> None:
+    rare = about("sampling.group_size", preflight(grpo(), Facts(success=Success(0.001, "measured"))))
+    few = about("budget.steps", preflight(grpo(), Facts(training_items=100)))
+    assert (rare.level, few.level) == ("warning", "info")
 
 
 @pytest.mark.parametrize(
