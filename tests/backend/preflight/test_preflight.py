@@ -1,5 +1,6 @@
 """What preflight says about a configuration that is valid."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
 GIB = 2**30
+TINY = Path(worker.models.__file__).parent / "tiny_arithmetic"
 CPU = Offers(device="CPU, 2 threads", memory_bytes=24 * GIB)
 
 
@@ -118,8 +120,7 @@ def test_a_recipe_is_ready_to_start_and_opens_with_no_warning(card: Any) -> None
 
 def test_shapes_have_the_published_numbers_of_parameters_and_the_tiny_model_those_of_its_weights() -> None:
     assert SHAPES[SMOLLM2].parameters == 134_515_008
-    weights = Path(worker.models.__file__).parent / "tiny_arithmetic" / "model.safetensors"
-    with safe_open(weights, "np") as tensors:
+    with safe_open(TINY / "model.safetensors", "np") as tensors:
         counted = sum(tensors.get_tensor(name).size for name in tensors.keys())  # noqa: SIM118 — no mapping
     assert SHAPES[TINY_ARITHMETIC].parameters == counted
 
@@ -168,16 +169,7 @@ def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_car
     assert memory_of(grpo()).each_bytes is None
 
 
-TINY_JSON: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "vocab_size": 271,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-}
+TINY_JSON: dict[str, Any] = json.loads((TINY / "config.json").read_text())
 
 
 def test_a_given_config_json_stands_for_a_model_that_is_not_known_here() -> None:
