@@ -57,14 +57,10 @@ def time_of(config: TrainingConfig, facts: Facts) -> TimeEstimate:
     return found
 
 
-def test_completions_are_prompts_times_group_size_times_steps() -> None:
-    answer = preflight(grpo(sampling={"prompts_per_step": 4, "group_size": 6}, budget={"steps": 50}), Facts())
+def test_completions_are_multiplied_and_dead_groups_forecast_for_the_usual_sizes_and_the_chosen_one() -> None:
+    config = grpo(sampling={"prompts_per_step": 4, "group_size": 6}, budget={"steps": 50})
+    answer = preflight(config, Facts(success=Success(0.18, "measured")))
     assert (answer.completions_per_step, answer.total_completions) == (24, 1200)
-
-
-def test_dead_groups_are_forecast_for_the_usual_sizes_and_the_chosen_one() -> None:
-    facts = Facts(success=Success(0.18, "measured"))
-    answer = preflight(grpo(sampling={"group_size": 6}), facts)
     shares = {one.group_size: one.share for one in answer.dead_groups}
     assert list(shares) == [2, 4, 6, 8, 16]
     assert shares[2] == pytest.approx(0.18**2 + 0.82**2)
@@ -125,18 +121,16 @@ def test_shapes_have_the_published_numbers_of_parameters_and_the_tiny_model_thos
     assert SHAPES[TINY_ARITHMETIC].parameters == counted
 
 
-def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
-    def parts(**changes: Any) -> dict[str, int]:
-        source = {"source": SMOLLM2} | changes.pop("model", {})
-        sampling = {"prompts_per_step": 64, "max_new_tokens": 256}
-        return training_parts(
-            grpo(model=source, sampling=sampling, **changes), SHAPES[SMOLLM2], Computing(on_gpu=True, in_half=True)
-        )
+def parts(*, on_gpu: bool = True, in_half: bool = True, **changes: Any) -> dict[str, int]:
+    """What a training of SmolLM2 keeps in memory."""
+    source = {"source": SMOLLM2} | changes.pop("model", {})
+    config = grpo(model=source, sampling={"prompts_per_step": 64, "max_new_tokens": 256}, **changes)
+    return training_parts(config, SHAPES[SMOLLM2], Computing(on_gpu=on_gpu, in_half=in_half))
 
-    usual = parts()
-    small = parts(optimizer={"micro_batch_tokens": 1024})
-    adapted = parts(model={"lora": {"rank": 8}})
-    recomputed = parts(model={"gradient_checkpointing": True})
+
+def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
+    usual, small = parts(), parts(optimizer={"micro_batch_tokens": 1024})
+    adapted, recomputed = (parts(model=model) for model in ({"lora": {"rank": 8}}, {"gradient_checkpointing": True}))
     assert small["activations"] < usual["activations"] / 7
     assert small["logits"] < usual["logits"]
     assert recomputed["activations"] < usual["activations"] / 5
@@ -146,16 +140,11 @@ def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> 
 
 
 def test_a_gpu_holds_what_it_is_told_to_in_either_precision_and_a_cpu_no_more_than_pays() -> None:
-    config = grpo(model={"source": SMOLLM2}, sampling={"prompts_per_step": 64, "max_new_tokens": 256})
-
-    def parts(*, on_gpu: bool, in_half: bool) -> dict[str, int]:
-        return training_parts(config, SHAPES[SMOLLM2], Computing(on_gpu=on_gpu, in_half=in_half))
-
-    assert parts(on_gpu=True, in_half=False)["activations"] > parts(on_gpu=True, in_half=True)["activations"]
+    assert parts(in_half=False)["activations"] > parts()["activations"]
     for half in (False, True):
-        assert parts(on_gpu=False, in_half=half)["activations"] == memory.ACTIVATION_BYTES
-        assert parts(on_gpu=False, in_half=half)["cache"] == memory.CACHE_BYTES
-        assert parts(on_gpu=True, in_half=half)["cache"] > memory.CACHE_BYTES
+        on_cpu = parts(on_gpu=False, in_half=half)
+        assert (on_cpu["activations"], on_cpu["cache"]) == (memory.ACTIVATION_BYTES, memory.CACHE_BYTES)
+        assert parts(in_half=half)["cache"] > memory.CACHE_BYTES
 
 
 def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_card() -> None:
