@@ -1,5 +1,7 @@
 """The preference pairs of a run's steps, as they are stored and listed."""
 
+from typing import Any
+
 import pytest
 from acting import Actor
 from serving import Backend
@@ -46,21 +48,15 @@ def test_pairs_are_listed_from_the_newest_step_page_by_page_without_what_a_resum
     assert rest.next_cursor is None
 
 
-def test_more_pairs_of_a_step_than_are_kept_are_refused(backend: Backend) -> None:
-    backend.client.create_run(DPO)
-    actor = Actor(backend.client).begin(0, "dpo")
-    message = {"attempt": 1, "seq": 0, "step": 0, "metrics": {"loss": 1.0}}
-    many = [pair(index) for index in range(RECORDED + 1)]
-    sent = p.Report.model_construct(**message, groups=[], logs=[], pairs=many)
-    with pytest.raises(ApiError, match="pairs"):
-        actor.client.report(actor.run_id, sent)
-
-
-def test_the_pairs_go_with_their_run(backend: Backend) -> None:
+def test_more_pairs_of_a_step_than_are_kept_are_refused_and_those_that_are_go_with_their_run(backend: Backend) -> None:
     run_id = backend.client.create_run(DPO).id
     actor = Actor(backend.client).begin(0, "dpo")
+    message: dict[str, Any] = {"attempt": 1, "seq": 0, "step": 0, "metrics": {"loss": 1.0}, "groups": [], "logs": []}
+    many = p.Report.model_construct(**message, pairs=[pair(index) for index in range(RECORDED + 1)])
+    with pytest.raises(ApiError, match="pairs"):
+        actor.client.report(run_id, many)
     report(actor, 0, 0, pair(0))
-    backend.client.finish(run_id, p.Finish(attempt=1, outcome="finished"))
+    actor.finish()
     backend.client.delete_run(run_id)
     with pytest.raises(ApiError, match=f"no run {run_id}"):
         backend.client.pairs(run_id)

@@ -1,12 +1,18 @@
-"""Bookmarks, thumbs and choices: kept as they were said, in place of what was said before."""
+"""Bookmarks, thumbs and choices: kept as they were said, in place of what was said before, and their agreement with the reward counted."""
+
+from typing import Any
 
 import pytest
 from acting import GRPO, Actor, completion, group
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.contract.groups import Group
 from backend.contract.protocol import Finish
+from backend.people.agreement import SHOWN, agreement, by_group
+from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, lines
 
 HOSTILE = "<script>alert(1)</script> ![x](http://evil.example) \x1b[31m \u202e abc \x07 \ud800 end"
 STORED = HOSTILE.replace("\ud800", "\ufffd")  # half of a surrogate pair has no UTF-8
@@ -133,5 +139,62 @@ def test_thumbs_make_pairs_where_no_choice_speaks_of_the_two_and_two_equal_texts
     people.thumb(other, "down")  # a thumb down in another group has nobody to lose to
     assert people.agreement(judged.run_id).pairs == 2
     people.choose(judged.id + 1, better=one, worse=other)
-    agreement = people.agreement(judged.run_id)
-    assert (agreement.choices, agreement.pairs) == (2, 2), "two equal texts are no pair"
+    found = people.agreement(judged.run_id)
+    assert (found.choices, found.pairs) == (2, 2), "two equal texts are no pair"
+
+
+# ---- the agreement is counted, and comes to what going through each pair would
+
+CONFIGS: list[dict[str, Any]] = [{}, {"prompt_format": "raw"}]
+REWARDS = st.sampled_from([None, 0.0, 0.5, 1.0])
+TEXTS = st.sampled_from(["", "a", "b", "c"])
+THUMBS = st.sampled_from(["up", "down", None])
+
+
+@st.composite
+def whatever_people_say(draw: st.DrawFn) -> Judgements:
+    chosen, thumbed = [], []
+    for number in range(draw(st.integers(0, 3))):
+        state, prompt = draw(st.sampled_from(["live", "probe"])), draw(st.sampled_from(["", "q"]))
+        place = Place(number + 1, number, 0, state, "id", prompt, "text", None)
+        sides, thumbs = [], []
+        for index in range(draw(st.integers(2, 14))):
+            sides.append(Side(100 * number + index, index, draw(TEXTS), draw(REWARDS)))
+            thumbs.append(draw(THUMBS))
+        up, down = ([side for side, one in zip(sides, thumbs, strict=True) if one == what] for what in ("up", "down"))
+        thumbed.append(ThumbedGroup(place, up, down))
+        ends = st.lists(st.sampled_from(sides), min_size=2, max_size=2, unique=True)
+        between = st.lists(ends, max_size=4, unique_by=lambda pair: frozenset(side.id for side in pair))
+        chosen += [Pair(place, *pair, "choice") for pair in draw(between)]
+    return Judgements(chosen, thumbed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(whatever_people_say(), st.sampled_from(CONFIGS))
+def test_what_is_counted_is_what_each_pair_comes_to(said: Judgements, config: dict[str, Any]) -> None:
+    pairs = said.pairs()
+    scored = [
+        (pair, pair.better.reward, pair.worse.reward)
+        for pair in pairs
+        if pair.better.reward is not None and pair.worse.reward is not None
+    ]
+    against = [pair for pair, better, worse in scored if better < worse]
+    found = agreement(said, config)
+    assert found.pairs == len(pairs)
+    for place, tally in by_group(said):
+        own = [better > worse for pair, better, worse in scored if pair.group == place and better != worse]
+        assert (tally.agreed, tally.disagreed) == (sum(own), len(own) - sum(own))
+    assert {pair.group for pair in pairs} <= {place for place, _ in by_group(said)}
+    assert found.trainable == len(list(lines(1, config, pairs)))
+    assert found.agreed == sum(better > worse for _, better, worse in scored)
+    assert found.disagreed == len(against)
+    assert found.undecided == len(pairs) - found.agreed - found.disagreed
+    shown = [(one.group_id, one.better_index, one.worse_index) for one in found.disagreements]
+    assert shown == [(pair.group.id, pair.better.index, pair.worse.index) for pair in against[:SHOWN]]
+
+
+def test_thousands_of_thumbs_of_one_group_build_no_pairs() -> None:
+    place = Place(1, 0, 0, "live", "id", "q", "q", None)
+    up, down = ([Side(2 * n + odd, 2 * n + odd, f"{n} {odd}", float(odd)) for n in range(20_000)] for odd in (1, 0))
+    found = agreement(Judgements([], [ThumbedGroup(place, up, down)]), {})  # 400 million pairs
+    assert (found.pairs, found.agreed, found.trainable) == (400_000_000, 400_000_000, 400_000_000)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from acting import GRPO, Actor
@@ -90,18 +91,14 @@ def answer_of(command: Callable[[], object]) -> object:
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
     """What each answered, all begun at the same moment."""
-    together, answers = threading.Barrier(len(acts)), dict[int, object]()
+    together = threading.Barrier(len(acts), timeout=30)
 
-    def act(number: int) -> None:
-        together.wait(timeout=30)
-        answers[number] = answer_of(acts[number])
+    def answered(act: Callable[[], object]) -> object:
+        together.wait()
+        return answer_of(act)
 
-    threads = [threading.Thread(target=act, args=(number,)) for number in range(len(acts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [answers[number] for number in range(len(acts))]
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(answered, acts))
 
 
 @pytest.mark.slow

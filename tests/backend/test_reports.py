@@ -136,7 +136,8 @@ def test_a_value_that_was_not_finite_is_neither_zero_nor_missing_and_the_list_ha
     actor = began(backend)
     rows = [completion(0, "?", None), completion(1, "x" * 200 + "wrong", 0.0), completion(2, "right", 1.0)]
     of_three = group(rewards=[None, 0.0, 1.0]).model_copy(update={"completions": rows})
-    actor.report(0, metrics={"kl": None, "reward": 0.0}, groups=[of_three])
+    actor.report(0, metrics={"kl": None, "reward": 0.0, "step_time": 1.7e308}, groups=[of_three])
+    assert backend.client.runs().items[0].progress.eta_seconds is None, "a time too large to reckon with"
     series = backend.client.metrics(actor.run_id).series
     assert (series["kl"].value, series["reward"].value) == ([None], [0.0])
     assert "entropy" not in series
@@ -243,13 +244,6 @@ def test_a_report_that_is_refused_leaves_no_trace_file_one_repeated_keeps_it_and
     wait_until(lambda: not list(backend.home.rglob("*.parquet")), "the traces are removed")
 
 
-@pytest.mark.slow
-def test_a_time_too_large_to_reckon_with_leaves_every_run_readable(backend: Backend) -> None:
-    actor = began(backend)
-    actor.report(0, metrics={"step_time": 1.7e308})
-    assert backend.client.runs().items[0].progress.eta_seconds is None
-
-
 def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
     config = RecordedConfig(trainer=Trainer(name="a test"))
     claim = backend.client.record(p.Recording(key=key, worker="w", config=config, name="r"))
@@ -269,18 +263,14 @@ def test_late_metrics_are_added_to_their_step_change_none_that_it_has_and_are_fo
     assert (series["reward"].value, series["loss"].step, series["eval/x"].step) == ([0.0, 1.0, 2.0], [1], [1])
     assert backend.client.run(run_id).progress.step == 3
     assert backend.client.run(run_id).summary == {"reward": 2.0, "loss": 0.5, "eval/x": 0.25}
+    probe = group(0).model_copy(update={"state": "probe"})
+    backend.client.report(run_id, p.Report(attempt=1, seq=8, step=5, groups=[probe]))
+    assert backend.client.run(run_id).progress.step == 3, "groups of an evaluation alone complete no step"
+    assert [one.step for one in backend.client.steps(run_id)] == [5]
     with pytest.raises(ApiError, match="needs metrics, and brings nothing else"):
-        backend.client.report(run_id, p.Report(attempt=1, seq=8, step=0, late=True, groups=[group(0)]))
+        backend.client.report(run_id, p.Report(attempt=1, seq=9, step=0, late=True, groups=[group(0)]))
     with pytest.raises(ApiError, match="is for recorded runs"):
         backend.client.report(began(backend).run_id, late)
-
-
-def test_groups_of_an_evaluation_alone_complete_no_step(backend: Backend) -> None:
-    run_id = recording(backend).run_id
-    probe = group(0).model_copy(update={"state": "probe"})
-    backend.client.report(run_id, p.Report(attempt=1, seq=0, step=3, groups=[probe]))
-    run = backend.client.run(run_id)
-    assert (run.progress.step, [one.step for one in backend.client.steps(run_id)]) == (0, [3])
 
 
 def many_reports(attempt: int) -> list[p.Report]:

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -191,31 +192,28 @@ def test_what_an_attempt_left_beyond_where_the_next_one_began_goes_too_and_no_me
 def test_a_run_that_is_created_while_its_checkpoint_goes_has_it_or_is_refused(backend: Backend) -> None:
     actor = begun(backend, keeping(steps=1_000_000, last=1, best=False))
     actor.keep(1)
-    named: list[int] = []
     over = threading.Event()
 
-    def name_the_newest() -> None:
-        last = False
+    def name_the_newest() -> set[int]:
+        named, last = set[int](), False
         while not last:
             last = over.is_set()  # its checkpoint stays; a slow machine may lose the race for each one before
             newest = steps(backend, actor.run_id)[-1]
             try:
                 backend.client.create_run({**GRPO, "model": {"source": f"run:{actor.run_id}@{newest}"}})
+                named.add(newest)
             except ApiError as refused:
                 assert "has no checkpoint at step" in refused.message  # noqa: PT017 — of a thread
-            else:
-                named.append(newest)
+        return named
 
-    threads = [threading.Thread(target=name_the_newest) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for step in range(2, 60):
-        actor.keep(step)
-    over.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        naming = [pool.submit(name_the_newest) for _ in range(3)]
+        for step in range(2, 60):
+            actor.keep(step)
+        over.set()
+        named = set[int]().union(*(one.result() for one in naming))
     assert named
-    assert set(named) <= set(steps(backend, actor.run_id))
+    assert named <= set(steps(backend, actor.run_id))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 
+import pytest
 from acting import GRPO, Actor
 from serving import Backend
 
@@ -38,21 +39,14 @@ def test_the_same_texts_are_kept_once_and_bind_the_next_attempt(backend: Backend
     assert kept(backend, run.id) == [(1, [A, B])]
 
 
-def test_a_text_that_was_put_back_after_it_was_let_change_binds_again(backend: Backend) -> None:
+@pytest.mark.parametrize("second", [A, B], ids=["put back", "changed"])
+def test_a_text_that_was_let_change_binds_from_then_on_as_it_was_put_back_or_changed(
+    backend: Backend, second: str
+) -> None:
     run, actor = backend.client.create_run(GRPO), Actor(backend.client)
     attempt(actor, A)
     backend.client.retry_with_changed_rewards(run.id)
-    assert attempt(actor, A).scored_by == {}
+    assert attempt(actor, second).scored_by == {}
     backend.client.command(run.id, "retry")
-    assert attempt(actor, A).scored_by == {"file0.py": digest(A)}
-    assert kept(backend, run.id) == [(2, [A]), (1, [A])]
-
-
-def test_a_changed_text_binds_from_then_on(backend: Backend) -> None:
-    run, actor = backend.client.create_run(GRPO), Actor(backend.client)
-    attempt(actor, A)
-    backend.client.retry_with_changed_rewards(run.id)
-    attempt(actor, B)
-    backend.client.command(run.id, "retry")
-    assert attempt(actor, B).scored_by == {"file0.py": digest(B)}
-    assert kept(backend, run.id) == [(2, [B]), (1, [A])]
+    assert attempt(actor, second).scored_by == {"file0.py": digest(second)}
+    assert kept(backend, run.id) == [(2, [second]), (1, [A])]

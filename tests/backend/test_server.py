@@ -18,7 +18,6 @@ from serving import Backends
 from starlette.types import Receive, Scope, Send
 
 from backend import document
-from backend.contract.home import CannotStart
 from backend.server import connections, log
 from backend.server.connections import listen, serve
 
@@ -149,11 +148,6 @@ def test_those_who_wait_for_their_client_longest_make_room(
     assert taken(held[1]) == b""
     held[0].sendall(b"TP/1.1\r\nHost: x\r\n\r\n")
     assert held[0].recv(2**16).startswith(b"HTTP/1.1 200")
-
-
-def test_a_port_that_is_taken_is_refused_in_words() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotStart, match="--port"):
-        listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_line_that_repeats_itself_is_written_three_times_a_minute_and_counted(

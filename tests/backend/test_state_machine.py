@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from serving import SteppedClock
+from sqlalchemy import Connection
 
 from backend.app import open_services, sweep_once
 from backend.clock import Terms
@@ -151,13 +152,14 @@ class Life(RuleBasedStateMachine):
     def lost(self, run: Expected) -> bool:
         return run.status == "running" and run.until < self.clock.now
 
-    def write(self, holder: Holder, act: Callable[[Terms], object], *, again: str | None = None) -> bool:
+    def write(self, holder: Holder, act: Callable[[Connection, Terms], object], *, again: str | None = None) -> bool:
         """Do something as a holder: it must work exactly if the attempt is the current one of a running run."""
         run = self.runs[holder.run_id]
         holds = run.status == "running" and run.attempt == holder.attempt
         repeated = again is not None and run.attempt == holder.attempt and run.outcome == again
         try:
-            act(self.services.terms())
+            with self.services.database.write() as tx:
+                act(tx, self.services.terms())
         except LeaseLost:
             assert not holds
             assert not repeated
@@ -172,12 +174,10 @@ class Life(RuleBasedStateMachine):
     def beat(self, data: st.DataObject) -> None:
         holder = data.draw(st.sampled_from(self.holders))
 
-        def act(terms: Terms) -> None:
-            with self.services.database.write() as tx:
-                reply = attempts.heartbeat(
-                    tx, holder.run_id, p.Heartbeat(attempt=holder.attempt, worker="w"), terms, self.clock.stamp()
-                )
-                assert reply.requested == self.runs[holder.run_id].requested
+        def act(tx: Connection, terms: Terms) -> None:
+            sent = p.Heartbeat(attempt=holder.attempt, worker="w")
+            reply = attempts.heartbeat(tx, holder.run_id, sent, terms, self.clock.stamp())
+            assert reply.requested == self.runs[holder.run_id].requested
 
         self.write(holder, act)
 
@@ -191,13 +191,12 @@ class Life(RuleBasedStateMachine):
         )
         digest = hashlib.sha256(sent.model_dump_json().encode()).hexdigest()
 
-        def act(terms: Terms) -> None:
-            with self.services.database.write() as tx:
-                reports.store(tx, holder.run_id, [reports.Received(sent, digest)], terms, self.clock.stamp())
+        def act(tx: Connection, terms: Terms) -> None:
+            reports.store(tx, holder.run_id, [reports.Received(sent, digest)], terms, self.clock.stamp())
 
         if self.write(holder, act):
             if twice:
-                act(self.services.terms())
+                self.write(holder, act)
             holder.next_step += 1
             holder.seq += 1
             self.runs[holder.run_id] = replace(self.runs[holder.run_id], steps=holder.next_step)
@@ -207,11 +206,10 @@ class Life(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, outcome: p.Outcome) -> None:
         holder = data.draw(st.sampled_from(self.holders))
         run = self.runs[holder.run_id]
+        sent = p.Finish(attempt=holder.attempt, outcome=outcome)
 
-        def act(terms: Terms) -> None:
-            with self.services.database.write() as tx:
-                sent = p.Finish(attempt=holder.attempt, outcome=outcome)
-                attempts.finish(tx, holder.run_id, sent, terms, self.clock.stamp())
+        def act(tx: Connection, terms: Terms) -> None:
+            attempts.finish(tx, holder.run_id, sent, terms, self.clock.stamp())
 
         if self.write(holder, act, again=outcome):
             status = ENDS[outcome]
@@ -227,11 +225,11 @@ class Life(RuleBasedStateMachine):
         holder = data.draw(st.sampled_from(self.holders))
         run = self.runs[holder.run_id]
 
-        def act(terms: Terms) -> None:
-            with self.services.database.write() as tx:
-                error = r.RunError(code="crash", message="It crashed.")
-                sent = p.Fail(attempt=holder.attempt, error=error, retryable=retryable)
-                attempts.fail(tx, holder.run_id, sent, terms, self.clock.stamp())
+        error = r.RunError(code="crash", message="It crashed.")
+        sent = p.Fail(attempt=holder.attempt, error=error, retryable=retryable)
+
+        def act(tx: Connection, terms: Terms) -> None:
+            attempts.fail(tx, holder.run_id, sent, terms, self.clock.stamp())
 
         if self.write(holder, act, again="failed"):
             again = "stopped" if run.requested in r.STOPS else {"nothing": "queued", "pause": "paused"}[run.requested]

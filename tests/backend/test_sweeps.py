@@ -15,14 +15,19 @@ def bodies(*names: str) -> list[dict[str, Json]]:
     return [{"config": GRPO, "name": name} for name in names]
 
 
-def test_a_sweep_queues_its_runs_in_the_given_order(backend: Backend) -> None:
+def test_a_sweep_queues_its_runs_in_the_given_order_and_lists_them(backend: Backend) -> None:
     sweep = backend.client.create_sweep("two", bodies("b", "a"))
     assert (sweep.name, sweep.total, sweep.statuses) == ("two", 2, {"queued": 2})
     assert [run.name for run in sweep.runs] == ["b", "a"]
     assert [backend.client.run(run.id).queue_position for run in sweep.runs] == [1, 2]
     assert {backend.client.run(run.id).sweep_id for run in sweep.runs} == {sweep.id}
+    other = backend.client.create_sweep("other", bodies("c"))
     assert backend.client.create_run(GRPO).sweep_id is None
     assert backend.client.clone_run(sweep.runs[0].id, {}).sweep_id is None
+    listed = backend.client.runs(sweep=sweep.id).items
+    assert [run.id for run in listed] == [run.id for run in reversed(sweep.runs)]
+    assert {run.sweep_id for run in backend.client.runs(sweep=other.id, status="queued").items} == {other.id}
+    assert backend.client.runs(sweep=99).items == []
 
 
 @pytest.mark.parametrize(
@@ -69,15 +74,6 @@ def test_sweeps_are_listed_newest_first_with_the_states_of_their_runs(backend: B
     assert [one.name for one in (*first.items, *second.items)] == ["sweep 2", "sweep 1", "sweep 0"]
     assert second.next_cursor is None
     assert second.items[0].statuses == {"running": 1, "queued": 1}
-
-
-def test_runs_are_listed_by_sweep(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    one, other = (backend.client.create_sweep(name, bodies(name, name)) for name in ("one", "other"))
-    listed = backend.client.runs(sweep=one.id).items
-    assert [run.id for run in listed] == [run.id for run in reversed(one.runs)]
-    assert {run.sweep_id for run in backend.client.runs(sweep=other.id, status="queued").items} == {other.id}
-    assert backend.client.runs(sweep=99).items == []
 
 
 def test_stopping_a_sweep_stops_what_is_under_way_and_leaves_what_has_ended(backend: Backend) -> None:

@@ -54,7 +54,8 @@ def test_a_run_is_refused_if_its_upload_is_not_there_or_lacks_a_column(backend: 
     assert refusal(backend, reading(1)) == "task.source: there is no upload 1; upload the file first"
     rows: list[dict[str, Any]] = [dict(row) for row in ROWS]
     del rows[2]["answer"]
-    for number, value in enumerate((None, "", []), 16):
+    empty: list[Any] = [None, "", []]
+    for number, value in enumerate(empty, 16):
         rows[number]["answer"] = value
     upload = backend.client.upload("x", jsonl(rows))
     missing = "task.answer_column: column answer is missing in rows 3, 17, 18, 19"

@@ -21,7 +21,7 @@ def with_rewards(*functions: dict[str, Any], **changes: Json) -> dict[str, Json]
     return {**GRPO, "rewards": {"functions": list(functions)}, **changes}
 
 
-def worker(backend: Backend, name: str, *, store: str = "/store", **has: list[str]) -> Actor:
+def worker(backend: Backend, name: str, *, store: str = "/store", **has: Any) -> Actor:
     actor = Actor(backend.client, name, store)
     actor.info = WorkerInfo.model_validate({"name": name, "device": "CPU", "store": store, **has})
     return actor
@@ -77,7 +77,7 @@ def from_run(run_id: int) -> dict[str, Json]:
     ids=["judge and function", "a sample", "engine"],
 )
 def test_only_a_worker_that_has_all_that_a_run_names_gets_it_and_is_listed_with_it(
-    backend: Backend, config: dict[str, Json], others: list[dict[str, list[str]]], has: dict[str, list[str]]
+    backend: Backend, config: dict[str, Json], others: list[dict[str, Any]], has: dict[str, Any]
 ) -> None:
     run = backend.client.create_run(config)
     for number, other in enumerate(others):
@@ -117,7 +117,7 @@ def test_preflight_says_what_no_connected_worker_has(backend: Backend) -> None:
     [message] = [one for one in said(sampling_with("vllm")) if "samples with" in one.text]
     assert (message.level, message.field, message.fix) == ("warning", "sampling.engine", {"sampling.engine": "native"})
     assert "GROUPSCOPE_VLLM_URL" in message.text
-    has = {"judges": ["strict"], "reward_functions": functions, "engines": ["native", "vllm"]}
+    has: dict[str, Any] = {"judges": ["strict"], "reward_functions": functions, "engines": ["native", "vllm"]}
     worker(backend, "whole", **has).claim()
     assert said(both) == said(sampling_with("vllm")) == []
 

@@ -1,7 +1,7 @@
 """A test that waits for a process that has died fails at once, with the end of its log, and not minutes later."""
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,13 +49,8 @@ def test_processes_of_a_site_that_was_closed_are_of_no_matter(tmp_path: Path) ->
 def test_an_end_is_learnt_of_by_every_thread_that_asks(site: Site) -> None:
     process = site.start_backend()
     process.kill()
-    ends: list[int] = []
-    threads = [threading.Thread(target=lambda: ends.append(process.wait(timeout=30))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ends == [-9] * 8
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: process.wait(timeout=30), range(8))) == [-9] * 8
     assert site.start_backend().poll() is None, "the parent of both is still there"
 
 

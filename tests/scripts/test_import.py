@@ -182,16 +182,19 @@ def test_a_followed_file_shows_each_step_and_waits_for_a_torn_line(backend: Back
     assert said[0] == f"nothing can be imported from {tmp_path} yet; waiting"
 
 
-def test_who_stops_the_record_on_its_page_ends_the_import(
+def test_two_processes_do_not_import_one_path_and_who_stops_the_record_on_its_page_ends_the_import(
     backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("groupscope.files.delivery.BEAT_SECONDS", 0.05)
     said: list[str] = []
     with following(backend.client, file, said):
         wait_until(lambda: steps_of(backend) == 3, "it is there")
+        _, others = imported(backend, file)
+        assert others == [f"{file} is being imported by another process: leave it to that one, or end it"]
         backend.client.command(recorded(backend).id, "stop")
         wait_until(lambda: recorded(backend).status == "stopped", "it has ended")
     assert said[-1].endswith("is imported no further: somebody stopped it on its page")
+    assert recorded(backend).attempt == 1
 
 
 def test_a_backend_that_is_busy_is_asked_again(backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,15 +276,6 @@ def test_a_run_that_was_deleted_ends_its_import_and_comes_anew_with_the_next(bac
         wait_until(lambda: f"There is no run {first}" in said[-1], "it has ended")
     run, _ = imported(backend, file)
     assert (run.attempt, counts(backend, run)) == (1, {0: 2, 1: 2, 2: 2, 3: 1})
-
-
-def test_two_processes_do_not_import_one_path(backend: Backend, file: Path) -> None:
-    said: list[str] = []
-    with following(backend.client, file, said):
-        wait_until(lambda: steps_of(backend) == 3, "it is there")
-        _, others = imported(backend, file)
-        assert others == [f"{file} is being imported by another process: leave it to that one, or end it"]
-    assert recorded(backend).attempt == 1
 
 
 def test_the_example_of_the_docs_is_read_as_it_says(backend: Backend, tmp_path: Path) -> None:

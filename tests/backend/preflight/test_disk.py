@@ -46,14 +46,8 @@ def test_what_fits_is_said_only_if_it_is_much(free: float, budget: dict[str, Jso
 
 def test_traces_of_every_token_are_counted() -> None:
     many = {"prompts_per_step": 64, "group_size": 64, "max_new_tokens": 4096}
-    everything = {"token_traces": "all"}
-    [(level, text, fix)] = said(
-        100.0,
-        sampling=many,
-        budget={"steps": 1000, "checkpoint_every": 0},
-        telemetry=everything,
-        optimizer={"micro_batch_tokens": 8192},
-    )
+    run = {"budget": {"steps": 1000, "checkpoint_every": 0}, "telemetry": {"token_traces": "all"}}
+    [(level, text, fix)] = said(100.0, sampling=many, optimizer={"micro_batch_tokens": 8192}, **run)
     assert level == "warning"
     assert f"token traces {10 * 1000 * 64 * 64 * 4096 / GIB:.1f} GiB" in text
     assert fix == {"telemetry.token_traces": "extremes"}
@@ -61,11 +55,7 @@ def test_traces_of_every_token_are_counted() -> None:
 
 def test_a_disk_that_nobody_knows_is_not_spoken_of(backend: Backend) -> None:
     assert list(disk(GrpoConfig.model_validate({"model": SMOLLM2, "budget": {"steps": 100_000}}), Facts())) == []
-    config = {
-        **GRPO,
-        "model": {"source": "builtin:smollm2-135m-instruct"},
-        "budget": {"steps": 1_000_000, "checkpoint_every": 1},
-    }
+    config: dict[str, Json] = {**GRPO, "model": SMOLLM2, "budget": {"steps": 1_000_000, "checkpoint_every": 1}}
 
     def of_the_disk() -> list[str]:
         return [one.text for one in backend.client.preflight(config).messages if one.field == "budget.keep.last"]

@@ -1,5 +1,6 @@
 """What preflight says about a configuration that is valid."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
 GIB = 2**30
+TINY = Path(worker.models.__file__).parent / "tiny_arithmetic"
 CPU = Offers(device="CPU, 2 threads", memory_bytes=24 * GIB)
 
 
@@ -55,14 +57,10 @@ def time_of(config: TrainingConfig, facts: Facts) -> TimeEstimate:
     return found
 
 
-def test_completions_are_prompts_times_group_size_times_steps() -> None:
-    answer = preflight(grpo(sampling={"prompts_per_step": 4, "group_size": 6}, budget={"steps": 50}), Facts())
+def test_completions_are_multiplied_and_dead_groups_forecast_for_the_usual_sizes_and_the_chosen_one() -> None:
+    config = grpo(sampling={"prompts_per_step": 4, "group_size": 6}, budget={"steps": 50})
+    answer = preflight(config, Facts(success=Success(0.18, "measured")))
     assert (answer.completions_per_step, answer.total_completions) == (24, 1200)
-
-
-def test_dead_groups_are_forecast_for_the_usual_sizes_and_the_chosen_one() -> None:
-    facts = Facts(success=Success(0.18, "measured"))
-    answer = preflight(grpo(sampling={"group_size": 6}), facts)
     shares = {one.group_size: one.share for one in answer.dead_groups}
     assert list(shares) == [2, 4, 6, 8, 16]
     assert shares[2] == pytest.approx(0.18**2 + 0.82**2)
@@ -118,24 +116,21 @@ def test_a_recipe_is_ready_to_start_and_opens_with_no_warning(card: Any) -> None
 
 def test_shapes_have_the_published_numbers_of_parameters_and_the_tiny_model_those_of_its_weights() -> None:
     assert SHAPES[SMOLLM2].parameters == 134_515_008
-    weights = Path(worker.models.__file__).parent / "tiny_arithmetic" / "model.safetensors"
-    with safe_open(weights, "np") as tensors:
+    with safe_open(TINY / "model.safetensors", "np") as tensors:
         counted = sum(tensors.get_tensor(name).size for name in tensors.keys())  # noqa: SIM118 — no mapping
     assert SHAPES[TINY_ARITHMETIC].parameters == counted
 
 
-def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
-    def parts(**changes: Any) -> dict[str, int]:
-        source = {"source": SMOLLM2} | changes.pop("model", {})
-        sampling = {"prompts_per_step": 64, "max_new_tokens": 256}
-        return training_parts(
-            grpo(model=source, sampling=sampling, **changes), SHAPES[SMOLLM2], Computing(on_gpu=True, in_half=True)
-        )
+def parts(*, on_gpu: bool = True, in_half: bool = True, **changes: Any) -> dict[str, int]:
+    """What a training of SmolLM2 keeps in memory."""
+    source = {"source": SMOLLM2} | changes.pop("model", {})
+    config = grpo(model=source, sampling={"prompts_per_step": 64, "max_new_tokens": 256}, **changes)
+    return training_parts(config, SHAPES[SMOLLM2], Computing(on_gpu=on_gpu, in_half=in_half))
 
-    usual = parts()
-    small = parts(optimizer={"micro_batch_tokens": 1024})
-    adapted = parts(model={"lora": {"rank": 8}})
-    recomputed = parts(model={"gradient_checkpointing": True})
+
+def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
+    usual, small = parts(), parts(optimizer={"micro_batch_tokens": 1024})
+    adapted, recomputed = (parts(model=model) for model in ({"lora": {"rank": 8}}, {"gradient_checkpointing": True}))
     assert small["activations"] < usual["activations"] / 7
     assert small["logits"] < usual["logits"]
     assert recomputed["activations"] < usual["activations"] / 5
@@ -145,16 +140,11 @@ def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> 
 
 
 def test_a_gpu_holds_what_it_is_told_to_in_either_precision_and_a_cpu_no_more_than_pays() -> None:
-    config = grpo(model={"source": SMOLLM2}, sampling={"prompts_per_step": 64, "max_new_tokens": 256})
-
-    def parts(*, on_gpu: bool, in_half: bool) -> dict[str, int]:
-        return training_parts(config, SHAPES[SMOLLM2], Computing(on_gpu=on_gpu, in_half=in_half))
-
-    assert parts(on_gpu=True, in_half=False)["activations"] > parts(on_gpu=True, in_half=True)["activations"]
+    assert parts(in_half=False)["activations"] > parts()["activations"]
     for half in (False, True):
-        assert parts(on_gpu=False, in_half=half)["activations"] == memory.ACTIVATION_BYTES
-        assert parts(on_gpu=False, in_half=half)["cache"] == memory.CACHE_BYTES
-        assert parts(on_gpu=True, in_half=half)["cache"] > memory.CACHE_BYTES
+        on_cpu = parts(on_gpu=False, in_half=half)
+        assert (on_cpu["activations"], on_cpu["cache"]) == (memory.ACTIVATION_BYTES, memory.CACHE_BYTES)
+        assert parts(in_half=half)["cache"] > memory.CACHE_BYTES
 
 
 def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_card() -> None:
@@ -168,16 +158,7 @@ def test_of_several_processes_each_ones_memory_is_named_on_gpus_that_of_each_car
     assert memory_of(grpo()).each_bytes is None
 
 
-TINY_JSON: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "vocab_size": 271,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-}
+TINY_JSON: dict[str, Any] = json.loads((TINY / "config.json").read_text())
 
 
 def test_a_given_config_json_stands_for_a_model_that_is_not_known_here() -> None:
@@ -222,68 +203,55 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "facts", "field", "level", "fix"),
+    ("changes", "field", "level", "fix"),
     [
-        (
-            {"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}},
-            Facts(),
-            "optimizer.learning_rate",
-            "warning",
-            1e-4,
-        ),
-        ({"optimizer": {"learning_rate": 1e-3}}, Facts(), "optimizer.learning_rate", "warning", None),
+        ({"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}}, "optimizer.learning_rate", "warning", 1e-4),
+        ({"optimizer": {"learning_rate": 1e-3}}, "optimizer.learning_rate", "warning", None),
         (
             {"model": {"source": SMOLLM2}, "optimizer": {"learning_rate": 2e-4}},
-            Facts(),
             "optimizer.learning_rate",
             "warning",
             1e-5,
         ),
-        ({"sampling": {"top_k": 10}}, Facts(), "sampling.top_k", "warning", 0),
-        ({"sampling": {"top_p": 0.9}}, Facts(), "sampling.top_p", "warning", 1.0),
-        ({"sampling": {"group_size": 2}}, Facts(), "sampling.group_size", "warning", 8),
-        ({}, Facts(success=Success(0.001, "measured")), "sampling.group_size", "warning", None),
-        ({"budget": {"checkpoint_every": 0}}, Facts(), "budget.checkpoint_every", "warning", 20),
-        ({"algorithm": {"kl": {"beta": 0}}}, Facts(), "algorithm.kl.beta", "info", None),
-        ({}, Facts(), "algorithm.updates_per_batch", "info", None),
+        ({"sampling": {"top_k": 10}}, "sampling.top_k", "warning", 0),
+        ({"sampling": {"top_p": 0.9}}, "sampling.top_p", "warning", 1.0),
+        ({"sampling": {"group_size": 2}}, "sampling.group_size", "warning", 8),
+        ({"budget": {"checkpoint_every": 0}}, "budget.checkpoint_every", "warning", 20),
+        ({"algorithm": {"kl": {"beta": 0}}}, "algorithm.kl.beta", "info", None),
+        ({}, "algorithm.updates_per_batch", "info", None),
         (
             {"algorithm": {"surrogate": {"kind": "policy_gradient"}, "updates_per_batch": 2}},
-            Facts(),
             "algorithm.updates_per_batch",
             "warning",
             1,
         ),
-        (
-            {"algorithm": {"surrogate": {"kind": "cispo", "cap": 0.2}}},
-            Facts(),
-            "algorithm.surrogate.cap",
-            "warning",
-            5.0,
-        ),
-        ({"algorithm": {"kl": {"estimator": "k1"}}}, Facts(), "algorithm.kl.estimator", "info", "k3"),
-        (ranked(128), Facts(), "rewards.functions.0.max_tokens", "warning", 824),
-        ({"algorithm": {"kl": {"reference": "old"}}}, Facts(), "algorithm.kl.reference", "info", "initial"),
-        ({}, Facts(training_items=100), "budget.steps", "info", None),
-        ({}, Facts(), None, "info", None),
-        ({"model": {"source": "builtin:tiny"}}, Facts(), "model.source", "error", TINY_ARITHMETIC),
+        ({"algorithm": {"surrogate": {"kind": "cispo", "cap": 0.2}}}, "algorithm.surrogate.cap", "warning", 5.0),
+        ({"algorithm": {"kl": {"estimator": "k1"}}}, "algorithm.kl.estimator", "info", "k3"),
+        (ranked(128), "rewards.functions.0.max_tokens", "warning", 824),
+        ({"algorithm": {"kl": {"reference": "old"}}}, "algorithm.kl.reference", "info", "initial"),
+        ({}, None, "info", None),
+        ({"model": {"source": "builtin:tiny"}}, "model.source", "error", TINY_ARITHMETIC),
         (
             {"sampling": {"max_new_tokens": 512}, "optimizer": {"micro_batch_tokens": 1024}},
-            Facts(),
             "sampling.max_new_tokens",
             "error",
             256,
         ),
     ],
 )
-def test_a_trap_is_named_at_its_field(
-    changes: dict[str, Any], facts: Facts, field: str | None, level: str, fix: object
-) -> None:
-    answer = preflight(grpo(**changes), facts)
+def test_a_trap_is_named_at_its_field(changes: dict[str, Any], field: str | None, level: str, fix: object) -> None:
+    answer = preflight(grpo(**changes), Facts())
     message = about(field, answer)
     assert message.level == level
     assert answer.ok == (level != "error")
     if fix is not None:
         assert message.fix == {field: fix}
+
+
+def test_a_success_that_is_rare_and_items_that_are_few_are_named() -> None:
+    rare = about("sampling.group_size", preflight(grpo(), Facts(success=Success(0.001, "measured"))))
+    few = about("budget.steps", preflight(grpo(), Facts(training_items=100)))
+    assert (rare.level, few.level) == ("warning", "info")
 
 
 @pytest.mark.parametrize(
