@@ -48,12 +48,10 @@ def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_ba
 ) -> None:
     assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
 
-    for name in ("tokens", "groups"):
+    for name, column in (("tokens", "token_logprob"), ("groups", "advantage")):
         answer = served.get(address(run_id, name))
         assert answer.content == b"".join(backend.client.export_table(run_id, name))
-        assert {"tokens": "token_logprob", "groups": "advantage"}[name] in set(
-            pd.read_parquet(io.BytesIO(answer.content))
-        )
+        assert column in set(pd.read_parquet(io.BytesIO(answer.content)))
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-groups.parquet"'
 
     answer = served.get(address(run_id, "trl"))
