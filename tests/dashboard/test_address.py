@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from clock import Clock
 from streamlit.testing.v1 import AppTest
 
 import dashboard
@@ -13,6 +13,13 @@ from dashboard.components import address
 
 ROOT = Path(dashboard.__file__).parent
 SOURCES = list(ROOT.rglob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(address, "monotonic", clock)
+    return clock
 
 
 def page() -> None:
@@ -49,42 +56,29 @@ def at() -> AppTest:
     return at
 
 
-@pytest.fixture
-def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets seconds pass."""
-
-    def pass_(seconds: float) -> None:
-        later = address.monotonic() + seconds
-        monkeypatch.setattr(address, "monotonic", lambda: later)
-
-    return pass_
-
-
-def test_a_request_from_before_takes_nothing_back_even_if_it_is_answered_late(
-    at: AppTest, wait: Callable[[float], None]
-) -> None:
+def test_a_request_from_before_takes_nothing_back_even_if_it_is_answered_late(at: AppTest, clock: Clock) -> None:
     for seconds in (0.0, 0.0, 20.0):  # the page was drawn that long
         at.query_params.clear()
-        wait(seconds)
+        clock.now += seconds
         assert shown(at.run()) == ["knows False", "step 3"]
     assert at.query_params["step"] == "3"
 
 
-def test_a_pulse_sends_what_the_browser_should_have_heard_of_again(at: AppTest, wait: Callable[[float], None]) -> None:
+def test_a_pulse_sends_what_the_browser_should_have_heard_of_again(at: AppTest, clock: Clock) -> None:
     at.query_params["pulse"] = "yes"
     assert shown(at.run()) == ["knows False"]
     assert at.query_params == {"pulse": "yes"}  # it may be on its way
-    wait(2.1)
+    clock.now += 2.1
     assert shown(at.run()) == ["knows False"]
     assert at.query_params == {"pulse": "yes", "step": "3"}
     assert shown(at.run()) == ["knows True"]
 
 
-def test_what_a_widget_has_been_bound_to_since_is_the_widgets(at: AppTest, wait: Callable[[float], None]) -> None:
+def test_what_a_widget_has_been_bound_to_since_is_the_widgets(at: AppTest, clock: Clock) -> None:
     at.button[2].click().run()
     at.query_params.clear()
     at.query_params.update({"bound": "yes", "pulse": "yes"})
-    wait(2.1)
+    clock.now += 2.1
     assert shown(at.run()) == ["knows False"]
     assert at.query_params == {"bound": "yes", "pulse": "yes", "tab": "groups"}
 
@@ -100,19 +94,19 @@ def test_what_a_tick_brought_holds_for_the_request_that_it_overtook() -> None:
     assert shown(at) == ["knows False", "step 3"]
 
 
-def test_a_request_from_before_an_earlier_choice_takes_nothing_back(at: AppTest, wait: Callable[[float], None]) -> None:
+def test_a_request_from_before_an_earlier_choice_takes_nothing_back(at: AppTest, clock: Clock) -> None:
     at.button[1].click().run()
     at.query_params.clear()
-    wait(20.0)
+    clock.now += 20.0
     assert shown(at.run()) == ["knows False", "step 4"]
     at.query_params["step"] = "3"
     assert shown(at.run()) == ["knows False", "step 4"]
 
 
-def test_after_the_browser_has_named_it_its_address_leads_again(at: AppTest, wait: Callable[[float], None]) -> None:
+def test_after_the_browser_has_named_it_its_address_leads_again(at: AppTest, clock: Clock) -> None:
     at.query_params["step"] = "3"
     assert shown(at.run()) == ["knows True", "step 3"]
-    wait(2.1)
+    clock.now += 2.1
     at.query_params.clear()
     assert shown(at.run()) == ["knows True", "step newest"]
 
@@ -123,10 +117,10 @@ def test_after_the_browser_has_named_it_its_address_leads_again(at: AppTest, wai
     ids=["another value was chosen since", "another page has an address of its own", "a browser that never names it"],
 )
 def test_the_browsers_address_leads(
-    at: AppTest, wait: Callable[[float], None], query: dict[str, str], seconds: float, step: str
+    at: AppTest, clock: Clock, query: dict[str, str], seconds: float, step: str
 ) -> None:
     at.query_params.update(query)
-    wait(seconds)
+    clock.now += seconds
     assert shown(at.run()) == ["knows True", f"step {step}"]
 
 

@@ -1,27 +1,31 @@
 """Is it luck: means, differences over seeds and their intervals, against tables, sums made by hand and how often a verdict may be wrong."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from false_verdicts import ITEMS, Kind, kinds, told_apart
 
 from dashboard.charts.interval import Difference, Estimate, difference, estimate, t_quantile, verdict
 
+about: Any = pytest.approx  # also within a record
+
 
 def test_the_t_quantile_is_the_tables() -> None:
     """The printed one of the two-sided 95 % point; with many seeds it is the normal distribution's."""
     table = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 29: 2.045, 120: 1.980, 9_999: 1.960}
-    assert {degrees: t_quantile(degrees) for degrees in table} == pytest.approx(table, abs=5e-4)
+    assert {degrees: t_quantile(degrees) for degrees in table} == about(table, abs=5e-4)
 
 
 def around(mean: float, half: float) -> tuple[float, float]:
     """The ends of an interval."""
-    return pytest.approx(mean - half, abs=1e-5), pytest.approx(mean + half, abs=1e-5)
+    return about(mean - half, abs=1e-5), about(mean + half, abs=1e-5)
 
 
 def test_an_estimate_is_mean_and_t_interval() -> None:
     # deviations −0.03, −0.01, 0.04: squares sum to 0.0026, std = √0.0013 = 0.0360555
     ends = around(0.43, 4.302653 * 0.0360555 / 3**0.5)
-    assert estimate([0.40, 0.42, 0.47]) == Estimate(pytest.approx(0.43), pytest.approx(0.0360555, abs=1e-7), *ends, 3)
+    assert estimate([0.40, 0.42, 0.47]) == Estimate(about(0.43), about(0.0360555, abs=1e-7), *ends, 3)
 
 
 def test_one_value_and_equal_ones_have_no_interval_and_none_no_mean() -> None:
@@ -29,26 +33,26 @@ def test_one_value_and_equal_ones_have_no_interval_and_none_no_mean() -> None:
     assert estimate([]) is None
     assert estimate([0.25, 0.25, 0.25]) == Estimate(0.25, 0.0, None, None, 3)
     up_to_rounding = estimate([0.3 - 0.2, 0.7 - 0.6])
-    assert up_to_rounding == Estimate(pytest.approx(0.1), 0.0, None, None, 2)
+    assert up_to_rounding == Estimate(about(0.1), 0.0, None, None, 2)
 
 
 def test_a_difference_is_paired_by_seed_so_that_what_seeds_share_drops_out() -> None:
     # the differences are 0.01, 0.01 and 0.02: their std is 0.00577350
     ends = around(0.04 / 3, 4.302653 * 0.00577350 / 3**0.5)
     found = difference({0: 0.50, 1: 0.70, 2: 0.91, 9: 0.0}, {0: 0.49, 1: 0.69, 2: 0.89, 5: 1.0})
-    assert found == Difference(pytest.approx(0.04 / 3), *ends, (3, 3), 3, paired=True)
+    assert found == Difference(about(0.04 / 3), *ends, (3, 3), 3, paired=True)
 
 
 def test_with_two_common_seeds_of_four_the_runs_of_each_stand_by_themselves() -> None:
     found = difference({0: 0.5, 1: 0.7, 2: 0.9, 3: 0.7}, {2: 0.4, 3: 0.5, 4: 0.6, 5: 0.5})
     assert found is not None
-    assert (found.paired, found.seeds, found.shared, found.mean) == (False, (4, 4), 2, pytest.approx(0.2))
+    assert (found.paired, found.seeds, found.shared, found.mean) == (False, (4, 4), 2, about(0.2))
     assert "not distinguishable with 4 against 4 seeds, unpaired, as they share two seeds" in verdict(found)
 
 
 def test_a_single_seed_has_no_interval_and_nothing_no_difference() -> None:
-    assert difference({0: 0.5}, {0: 0.4}) == Difference(pytest.approx(0.1), None, None, (1, 1), 1, paired=True)
-    assert difference({0: 0.5}, {1: 0.4}) == Difference(pytest.approx(0.1), None, None, (1, 1), 0, paired=False)
+    assert difference({0: 0.5}, {0: 0.4}) == Difference(about(0.1), None, None, (1, 1), 1, paired=True)
+    assert difference({0: 0.5}, {1: 0.4}) == Difference(about(0.1), None, None, (1, 1), 0, paired=False)
     assert difference({}, {1: 0.4}) is None
 
 
@@ -56,7 +60,7 @@ def test_an_unpaired_interval_is_welchs() -> None:
     # variances 1 / 3 and 32/3 / 4; degrees (1/3 + 8/3)² / ((1/3)² / 2 + (8/3)² / 3) = 3.71, rounded down; t(3) = 3.182446
     ends = around(-2.0, 3.182446 * 3**0.5)
     found = difference({0: 1.0, 1: 2.0, 2: 3.0}, {5: 0.0, 6: 4.0, 7: 8.0, 8: 4.0})
-    assert found == Difference(pytest.approx(-2.0), *ends, (3, 4), 0, paired=False)
+    assert found == Difference(about(-2.0), *ends, (3, 4), 0, paired=False)
 
 
 @pytest.mark.parametrize("seeds", range(3, 7))

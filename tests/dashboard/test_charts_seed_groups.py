@@ -111,11 +111,8 @@ def test_what_a_group_came_to_is_by_seed_and_of_finished_runs() -> None:
 def test_a_seed_that_ran_three_times_is_one_draw_of_luck_in_gains_and_bands() -> None:
     once = group(member(0, pass_at_1=[0.5, 0.52]), member(1, pass_at_1=[0.5, 0.60]))
     thrice = group(*once.members * 3)
-    assert gain(thrice) == gain(once)
-    assert (found := gain(thrice)) is not None
-    assert found.n == 2
+    assert gain(thrice) == gain(once) is not None
     assert rows(thrice, SUCCESS) == {step: pytest.approx(row) for step, row in rows(once, SUCCESS).items()}
-    assert rows(thrice, SUCCESS)[1][3] == 2
 
 
 def test_runs_of_a_lone_seed_have_a_line_and_no_band() -> None:

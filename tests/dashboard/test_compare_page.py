@@ -156,10 +156,8 @@ def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_
     together = next(box for box in at.multiselect if box.label == "Group by")
     assert together.options[:3] == ["recipe", "sampling.group_size", "optimizer.learning_rate"]
     together.set_value(["optimizer.learning_rate", "sampling.group_size"]).run()
-    assert set(frame(at, "gain")["setting"]) == {
-        "learning_rate 1e-4 · group_size 8",
-        "learning_rate 5e-4 · group_size 4",
-    }
+    settings = {f"learning_rate {rate} · group_size {size}" for rate, size in (("1e-4", 8), ("5e-4", 4))}
+    assert set(frame(at, "gain")["setting"]) == settings
     next(box for box in at.multiselect if box.label == "Group by").set_value(["model.source"]).run()
     assert len(frame(at, "gain")) == 1
     assert "Only one setting" in shown(at)
@@ -208,9 +206,8 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
     report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")
-    assert [text.value for text in at.caption if text.value.startswith("No kl")] == [
-        rf"No kl was recorded in no \*kl\* \#{run_id}\."
-    ]
+    [said] = [text.value for text in at.caption if text.value.startswith("No kl")]
+    assert said == rf"No kl was recorded in no \*kl\* \#{run_id}\."
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
     # both are of one group, which has it
     assert not [text.value for text in grouped.caption if text.value.startswith("No kl")]

@@ -176,20 +176,15 @@ def test_250_steps_are_drawn_one_by_one_however_many_lines_there_are(lines: int)
 
 @pytest.mark.parametrize("status", ["running", "paused", "finished"])
 @pytest.mark.parametrize("name", ["reward", "step_time"])
-def test_the_final_of_a_long_run_is_the_mean_of_its_last_values_wherever_it_is(
+def test_the_final_of_a_long_run_is_the_mean_of_its_last_values_wherever_it_is_and_follows_it(
     measured: Measured, status: Status, name: str
 ) -> None:
-    found = metrics.with_whole_ends(thinned(LONG, name), [long_run(status, LONG)], [name], tail=10)
-    assert outcome(name, found[1].series, 10).final == LONG - 5.5
-    assert measured.asked == 1
-
-
-def test_the_final_of_a_run_that_goes_on_follows_it(measured: Measured) -> None:
-    for steps in (LONG, LONG + 7):
+    for asked, steps in enumerate((LONG, LONG + 7), 1):
         measured.steps = steps
         # the run's row may be a step behind what it has logged
-        found = metrics.with_whole_ends(thinned(steps, "reward"), [long_run("running", steps - 1)], ["reward"], tail=10)
-        assert outcome("reward", found[1].series, 10).final == steps - 5.5
+        found = metrics.with_whole_ends(thinned(steps, name), [long_run(status, steps - 1)], [name], tail=10)
+        assert outcome(name, found[1].series, 10).final == steps - 5.5
+        assert measured.asked == asked
 
 
 def test_the_stretch_that_the_end_is_a_part_of_keeps_the_rest_and_its_extremes(measured: Measured) -> None:

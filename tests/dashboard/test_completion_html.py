@@ -69,11 +69,9 @@ def test_what_cannot_be_seen_has_a_sign(control: str) -> None:
 
 def test_equal_completions_without_numbers_announce_none() -> None:
     group = with_text("text")
-    nothing = dict.fromkeys(
-        ("kl_mean", "entropy_mean", "ratio_mean", "clipped_share", "logprob_sum", "logprob_sum_after")
-    )
-    look = look_at(group, CONFIG)
-    one = group.completions[0]
+    numbers = ("kl_mean", "entropy_mean", "ratio_mean", "clipped_share", "logprob_sum", "logprob_sum_after")
+    nothing = dict.fromkeys(numbers)
+    look, one = look_at(group, CONFIG), group.completions[0]
     assert "numbers of completion 1" in shown(card_html(one, look, TextLook(), alike=(0, 1)))
     assert "numbers of" not in shown(card_html(one.model_copy(update=nothing), look, TextLook(), alike=(0, 1)))
 

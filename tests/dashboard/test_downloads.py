@@ -48,12 +48,10 @@ def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_ba
 ) -> None:
     assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
 
-    for name in ("tokens", "groups"):
+    for name, column in (("tokens", "token_logprob"), ("groups", "advantage")):
         answer = served.get(address(run_id, name))
         assert answer.content == b"".join(backend.client.export_table(run_id, name))
-        assert {"tokens": "token_logprob", "groups": "advantage"}[name] in set(
-            pd.read_parquet(io.BytesIO(answer.content))
-        )
+        assert column in set(pd.read_parquet(io.BytesIO(answer.content)))
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-groups.parquet"'
 
     answer = served.get(address(run_id, "trl"))
@@ -105,20 +103,18 @@ def test_a_run_that_is_gone_or_of_a_backend_that_is_down_and_a_link_of_another_d
     assert served.get(address(1, "lines")).status_code == 503
 
 
-def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
-    for title in ("first", "second"):
-        links = offer("a chart", Offered(training_figure(single("reward"), {}, steps=3, weight=0.0), title, "reward"))
-    answer = served.get(links["svg"])
-    assert ">second</text>" in answer.text
-    assert answer.headers["content-disposition"] == 'attachment; filename="reward.svg"'
-    assert served.get(links["png"]).content.startswith(b"\x89PNG")
-
-
-def test_charts_that_were_drawn_longest_ago_are_forgotten(served: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_offers_the_chart_that_it_drew_last_and_those_that_were_drawn_longest_ago_are_forgotten(
+    served: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pictures, "MOST", 2)
     figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
-    links = [offer(f"chart {place}", Offered(figure, "title", "file"))["svg"] for place in range(4)]
+    links = [offer(f"chart {place}", Offered(figure, "first", "reward"))["svg"] for place in range(4)]
     assert [served.get(link).status_code for link in links] == [404, 404, 200, 200]
+    again = offer("chart 3", Offered(figure, "second", "reward"))
+    answer = served.get(again["svg"])
+    assert ">second</text>" in answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="reward.svg"'
+    assert served.get(again["png"]).content.startswith(b"\x89PNG")
 
 
 @pytest.mark.thorough
