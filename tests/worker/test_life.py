@@ -10,29 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner import advantages, train
 from wire import Wire, claimed, worker
-from worker_models import roll_out, tiny_policy
 
-from backend.contract.grpo import GrpoConfig
-from backend.contract.model import Lora, Model
 from backend.contract.protocol import Fail, Finish
-from backend.contract.training import Sampling
 from worker import compute, job
 from worker.job import Spent, run_claim
-from worker.learner import Learner
 from worker.optimization import Optimization
 from worker.policy import device
 from worker.policy.policy import Policy
 from worker.policy.recording import Compute, Recomputation
-from worker.rollout.draws import Draws
-from worker.rollout.engine import Request
-from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
 
 pytestmark = pytest.mark.slow
-
-CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=3))
 
 
 @pytest.fixture(autouse=True)
@@ -43,38 +32,12 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def held_by(policy: Policy) -> list[weakref.ref[torch.Tensor]]:
-    weights = [weakref.ref(one) for one in policy.parameters()]
-    return weights + [weakref.ref(one.grad) for one in policy.parameters() if one.grad is not None]
-
-
 class Played(Recomputation):
     """As a graph does, it keeps nothing of how a step is computed."""
 
     def record(self, compute: Compute) -> Compute:
         compute()
         return lambda: None
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-@pytest.mark.parametrize("lora", [None, Lora(rank=4)], ids=["all weights", "LoRA"])
-def test_weights_gradients_and_slots_go_with_the_run(
-    lora: Lora | None, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kind == "cuda":
-        as_gpu = replace(device._ABILITIES["cpu"], recorder=Played, asynchronous=True, keeps_copies=True)
-        monkeypatch.setitem(device._ABILITIES, "cpu", as_gpu)
-    policy = tiny_policy(Model(lora=lora))
-    engine, learner = NativeEngine(policy), Learner(policy, CONFIG)
-    rollout = roll_out(policy, CONFIG)
-    engine.sample(Request(rollout.prompt_ids_P, 3, CONFIG.sampling, Draws(0, "train")))
-    train(learner, rollout, advantages())
-    held = held_by(policy)
-    assert len(held) > len(policy.parameters())
-    held += [weakref.ref(engine._slots._keys)] if engine._slots is not None else []
-    assert (engine._weights is None) == (kind == "cpu")
-    del policy, engine, learner, rollout
-    assert not [one for one in held if one() is not None]
 
 
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[torch.Tensor]]:
@@ -84,8 +47,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[torch.Tensor]]:
 
     def loaded(*given: Any, **named: Any) -> Policy:
         policy: Policy = load(*given, **named)
-        held.extend(held_by(policy))
         for weight in policy.parameters():
+            held.append(weakref.ref(weight))
             weight.register_post_accumulate_grad_hook(lambda one: held.append(weakref.ref(one.grad)))
         return policy
 
@@ -106,17 +69,20 @@ TRAINED = {
 
 
 @pytest.mark.parametrize(
-    ("config", "error", "outcome"),
+    ("config", "as_gpu", "error", "outcome"),
     [
-        (TRAINED, None, Finish),
-        (TRAINED, "CUDA out of memory", Fail),
-        (TRAINED, "CUDA error: device-side assert triggered", Fail),
-        ({"kind": "sample", "prompts": ["2 + 2"], "group_size": 2}, None, Finish),
+        (TRAINED, False, None, Finish),
+        (TRAINED, True, None, Finish),
+        (TRAINED | {"model": {"lora": {"rank": 4}}}, True, None, Finish),
+        (TRAINED, False, "CUDA out of memory", Fail),
+        (TRAINED, False, "CUDA error: device-side assert triggered", Fail),
+        ({"kind": "sample", "prompts": ["2 + 2"], "group_size": 2}, False, None, Finish),
     ],
-    ids=["a run", "out of memory", "a lost device", "a sample"],
+    ids=["a run", "as a GPU does it", "adapters", "out of memory", "a lost device", "a sample"],
 )
 def test_after_whatever_was_claimed_nothing_of_it_is_held(
     config: dict[str, object],
+    as_gpu: bool,
     error: str | None,
     outcome: type[Finish | Fail],
     tmp_path: Path,
@@ -127,6 +93,9 @@ def test_after_whatever_was_claimed_nothing_of_it_is_held(
 
     held, wire = begun(monkeypatch), Wire()
     monkeypatch.setattr(job.log, "exception", lambda *said: None)  # pytest keeps what is logged, with its frames
+    if as_gpu:
+        abilities = replace(device._ABILITIES["cpu"], recorder=Played, asynchronous=True, keeps_copies=True)
+        monkeypatch.setitem(device._ABILITIES, "cpu", abilities)
     if error is not None:
         monkeypatch.setattr(Optimization, "step", fails)
     with nullcontext() if error is None else pytest.raises(Spent):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from test_learner import gradients
 from worker_models import CPU, random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
@@ -93,16 +92,3 @@ def test_the_reference_is_the_weights_at_step_0_and_to_look_through_it_leaves_th
     assert torch.equal(policy.reference_logprobs(batch, temperature=1.0).logprob_R_T, before)
     assert all(map(torch.equal, policy.parameters(), weights))
     assert torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, own)
-
-
-def test_no_path_changes_a_gradient() -> None:
-    found = []
-    paths: list[Path] = ["packed", "rows", "plain"]
-    for path in paths:
-        policy = random_policy()
-        batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
-        values = by(path, policy)(batch, temperature=0.9)
-        (values.logprob_R_T * torch.arange(16).reshape(4, 4) + values.entropy_R_T).sum().backward()
-        found.append(gradients(policy))
-    assert torch.allclose(found[0], found[2], rtol=1e-4, atol=1e-6)
-    assert torch.allclose(found[1], found[2], rtol=1e-4, atol=1e-6)

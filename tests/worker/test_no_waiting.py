@@ -22,7 +22,6 @@ from worker.learner import Learner, _Pass
 from worker.policy import device
 from worker.policy.device import Transfers
 from worker.policy.fused import SamplingWeights
-from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
@@ -71,6 +70,8 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     plain = random_policy(2048, dtype=torch.bfloat16)
     made = Policy(plain.model, plain.tokenizer, META, "float32")
     monkeypatch.setattr(made._pass, "_checked", True)  # it compares numbers, which there are none of
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # the meta device has none
+    monkeypatch.setattr(torch, "autocast", lambda kind, enabled: nullcontext())
     return made
 
 
@@ -86,25 +87,7 @@ def test_a_decode_step_waits_for_nothing(policy: Policy, decoding: dict[str, Any
     assert (watch.waited, watch.elsewhere) == ([], [])
 
 
-@pytest.fixture
-def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The meta device has none."""
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
-    monkeypatch.setattr(torch, "autocast", lambda kind, enabled: nullcontext())
-
-
-@pytest.mark.usefixtures("no_autocast")
-def test_a_training_pass_waits_for_nothing(policy: Policy) -> None:
-    batch = TokenBatch.of([[1, 2, 3], [4, 5]] * 2, [[6, 7, 8, 9], [10], [11, 12], [13, 14, 15]], META)
-    _ = batch.packing.varlen  # laid out on the host, once for all layers
-    with Watch() as watch:
-        policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
-    assert (watch.waited, watch.elsewhere) == ([], [])
-    assert all(parameter.grad is not None for parameter in policy.parameters())
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_autocast")
 @pytest.mark.parametrize(
     "algorithm",
     [
