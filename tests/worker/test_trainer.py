@@ -214,13 +214,21 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
     assert weights_hash(saved) == weights_hash(policy) != weights_hash(trained.policy), "another seed, another run"
 
 
-def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_said_what_does_not_fit_traces_that_are_too_large_to_send_and_checkpoints_on_a_disk_that_is_too_small(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
     monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 1000)
     witness = Witness()
-    ending, _ = train(configured(budget=ONE_STEP), tmp_path, witness)
+    ending, _ = train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
     assert ending == "finished"
     assert witness.steps[0].trace is None
     assert any("above" in line.message and "extremes" in line.message for line in witness.said)
+    [line] = [line for line in witness.said if "GiB are free" in line.message]
+    assert line.level == "warning"
+    assert "up to 2 checkpoints" in line.message
+    assert not any("GiB are free" in line.message for line in trained.witness.said)
 
 
 @pytest.mark.thorough
@@ -321,16 +329,3 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
     with pytest.raises(Killed):
         train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Late(), shown=shown)
     assert not list((tmp_path / "run-1").iterdir())
-
-
-def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
-    witness = Witness()
-    train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
-    [line] = [line for line in witness.said if "GiB are free" in line.message]
-    assert line.level == "warning"
-    assert "up to 2 checkpoints" in line.message
-    assert not any("GiB are free" in line.message for line in trained.witness.said)
