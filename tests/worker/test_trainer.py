@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -293,23 +294,18 @@ def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_to
     assert max(one.step for one in shown) < 20
 
 
-def test_a_checkpoint_that_the_disk_has_no_room_for_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
-    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
-        train(configured(budget={"steps": 3, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Witness())
-    assert failure(1, caught.value).error.code == "disk_full"
-    assert not list((tmp_path / "run-1").iterdir())
-
-
-def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothing(
+def test_a_checkpoint_that_finds_no_room_now_or_in_the_background_ends_the_run_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
+    config, witness = configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), Witness()
+    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
+        train(config, tmp_path, witness)
+    assert failure(1, caught.value).error.code == "disk_full"
+    assert not list((tmp_path / "run-1").iterdir())
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("worker.checkpoint._force_to_disk", full)
-    witness = Witness()
     with pytest.raises(OSError, match="No space left"):
-        train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
+        train(config, tmp_path, witness)
     assert witness.checkpoints == []
     assert not list((tmp_path / "run-1").iterdir())
 
