@@ -39,7 +39,7 @@ class Counted(Recomputation):
             _, rows, width = compute.args
             self._all.append((rows, width, compute.func.__self__.drawing))
         else:
-            self._all.append(compute())  # type: ignore[func-returns-value]
+            self._all.append(compute())
         return super().record(compute)
 
 
@@ -47,7 +47,7 @@ class Counted(Recomputation):
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
     """From here on a CPU samples as a GPU does; what was recorded."""
     all_recorded = list[Shape]()
-    without = {"varlen": False, "whole_norm": False, "logits_bytes": 2**24}
+    without: dict[str, Any] = {"varlen": False, "whole_norm": False, "logits_bytes": 2**24}
     as_gpu = replace(device._ABILITIES["cuda"], recorder=lambda: Counted(all_recorded), **without)
     monkeypatch.setitem(device._ABILITIES, "cpu", as_gpu)
     return all_recorded

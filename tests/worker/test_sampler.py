@@ -134,20 +134,17 @@ def uniforms_at(draws: Draws, groups: list[int], completions: list[int], positio
     return torch.stack([uniforms(keys, torch.full_like(keys, position)) for position in positions], dim=1)
 
 
-def test_every_step_seed_and_completion_draws_anew() -> None:
+def test_draws_are_uniform_the_same_on_every_machine_and_anew_for_every_step_seed_and_completion() -> None:
     groups, rows = [0, 0, 1], [0, 1, 0]
-    drawn = [
+    each = [
         uniforms_at(Draws(seed, stream, step), groups, rows, range(5))
         for seed in (0, 1)
         for stream in ("train", "eval", "sample")
         for step in (0, 1)
     ]
-    everything = torch.cat([one.flatten() for one in drawn])
+    everything = torch.cat([one.flatten() for one in each])
     assert len(everything.unique()) == len(everything)
-    assert torch.equal(uniforms_at(Draws(0, "train", 1), groups, rows, range(3, 5)), drawn[1][:, 3:])
-
-
-def test_draws_are_uniform_and_the_same_on_every_machine() -> None:
+    assert torch.equal(uniforms_at(Draws(0, "train", 1), groups, rows, range(3, 5)), each[1][:, 3:])
     drawn = uniforms_at(Draws(7, "train"), list(range(400)), [0] * 400, range(100))
     counts = torch.histc(drawn, bins=20, min=0, max=1)
     assert drawn.min() >= 0

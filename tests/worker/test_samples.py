@@ -68,22 +68,21 @@ def test_the_prompts_are_those_of_the_first_step_of_a_run_with_this_task_and_see
     assert all(len(group.completions) == 4 for group in groups)
 
 
-@pytest.mark.parametrize("kind", ["group_center", "softmax"])
-def test_advantages_are_those_of_the_configured_estimator(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["group_center", "softmax", "gae"])
+def test_advantages_are_those_of_the_configured_estimator_and_a_critic_that_has_learned_nothing_gives_none(
+    tmp_path: Path, kind: str
+) -> None:
     for group in sampled(Wire(), tmp_path, algorithm={"advantage": {"kind": kind}}):
         rewards = [completion.reward or 0.0 for completion in group.completions]
         advantages = [completion.advantage or 0.0 for completion in group.completions]
         if kind == "group_center":
             mean = sum(rewards) / len(rewards)
             assert advantages == pytest.approx([reward - mean for reward in rewards], abs=1e-12)
-        else:
+        elif kind == "softmax":
             assert sum(advantages) == pytest.approx(1)
+        else:
+            assert {completion.advantage for completion in group.completions} == {None}
         assert group.state == ("live" if len(set(rewards)) > 1 else "zero_variance")
-
-
-def test_a_critic_that_has_learned_nothing_gives_no_advantages(tmp_path: Path) -> None:
-    groups = sampled(Wire(), tmp_path, algorithm={"advantage": {"kind": "gae"}})
-    assert {completion.advantage for group in groups for completion in group.completions} == {None}
 
 
 def test_a_reward_that_raises_fails_no_sample_and_its_traceback_stands_at_each_completion(tmp_path: Path) -> None:

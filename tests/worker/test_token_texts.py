@@ -41,15 +41,6 @@ def with_letters() -> Tokenizer:
 # ---- what each token adds
 
 
-def stripping() -> PreTrainedTokenizerFast:
-    """A tokenizer that writes no space before the first word: what a token says depends on what is before it."""
-    words = {word: number for number, word in enumerate(["[unk]", "▁one", "▁two", "▁three"])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[unk]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-
-
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_parts_are_the_text_and_a_character_belongs_to_its_last_token(text: str) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=with_letters())
@@ -67,9 +58,11 @@ def test_a_text_that_ends_inside_a_character_shows_the_replacement_sign() -> Non
 
 
 def test_a_text_that_depends_on_what_is_before_it_is_read_with_it() -> None:
-    tokenizer = stripping()
-    ids = list(tokenizer("one two three")["input_ids"])
-    assert TokenTexts(tokenizer).of(ids) == [b"one", b" two", b" three"]
+    words = {word: number for number, word in enumerate(["[unk]", "▁one", "▁two", "▁three"])}
+    stripping = Tokenizer(models.WordLevel(words, unk_token="[unk]"))  # it writes no space before the first word
+    stripping.pre_tokenizer, stripping.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=stripping)
+    assert TokenTexts(tokenizer).of(tokenizer("one two three")["input_ids"]) == [b"one", b" two", b" three"]
 
 
 class Counted:

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -214,13 +215,21 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
     assert weights_hash(saved) == weights_hash(policy) != weights_hash(trained.policy), "another seed, another run"
 
 
-def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_said_what_does_not_fit_traces_that_are_too_large_to_send_and_checkpoints_on_a_disk_that_is_too_small(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
     monkeypatch.setattr("backend.contract.trace_file.MAX_BYTES", 1000)
     witness = Witness()
-    ending, _ = train(configured(budget=ONE_STEP), tmp_path, witness)
+    ending, _ = train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
     assert ending == "finished"
     assert witness.steps[0].trace is None
     assert any("above" in line.message and "extremes" in line.message for line in witness.said)
+    [line] = [line for line in witness.said if "GiB are free" in line.message]
+    assert line.level == "warning"
+    assert "up to 2 checkpoints" in line.message
+    assert not any("GiB are free" in line.message for line in trained.witness.said)
 
 
 @pytest.mark.thorough
@@ -285,23 +294,18 @@ def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_to
     assert max(one.step for one in shown) < 20
 
 
-def test_a_checkpoint_that_the_disk_has_no_room_for_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
-    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
-        train(configured(budget={"steps": 3, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Witness())
-    assert failure(1, caught.value).error.code == "disk_full"
-    assert not list((tmp_path / "run-1").iterdir())
-
-
-def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothing(
+def test_a_checkpoint_that_finds_no_room_now_or_in_the_background_ends_the_run_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
+    config, witness = configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), Witness()
+    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
+        train(config, tmp_path, witness)
+    assert failure(1, caught.value).error.code == "disk_full"
+    assert not list((tmp_path / "run-1").iterdir())
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("worker.checkpoint._force_to_disk", full)
-    witness = Witness()
     with pytest.raises(OSError, match="No space left"):
-        train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
+        train(config, tmp_path, witness)
     assert witness.checkpoints == []
     assert not list((tmp_path / "run-1").iterdir())
 
@@ -321,16 +325,3 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
     with pytest.raises(Killed):
         train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Late(), shown=shown)
     assert not list((tmp_path / "run-1").iterdir())
-
-
-def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
-    witness = Witness()
-    train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
-    [line] = [line for line in witness.said if "GiB are free" in line.message]
-    assert line.level == "warning"
-    assert "up to 2 checkpoints" in line.message
-    assert not any("GiB are free" in line.message for line in trained.witness.said)

@@ -37,7 +37,7 @@ class Wire(Client):
         self.told.append(message)
         return Accepted()
 
-    start = checkpoint = finish = fail = _take  # type: ignore[assignment]
+    start = checkpoint = finish = fail = _take
 
 
 def claimed(config: dict[str, object], *, lease_seconds: float = 30) -> Claim:

@@ -110,18 +110,15 @@ def test_a_run_of_one_process_is_done_there_and_what_it_gets_has_no_secret(tmp_p
     uploaded.upload_content.assert_called_once_with(3)  # however many processes ask
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1},
-        {
-            "kind": "dpo",
-            "pairs": {"kind": "sampled", "prompts": 6, "held_out_prompts": 2, "group_size": 4},
-            "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0, "checkpoint_every": 1},
-        },
-    ],
-    ids=lambda config: config["kind"],
-)
+SAMPLE = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
+DPO = {
+    "kind": "dpo",
+    "pairs": {"kind": "sampled", "prompts": 6, "held_out_prompts": 2, "group_size": 4},
+    "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0, "checkpoint_every": 1},
+}
+
+
+@pytest.mark.parametrize("config", [SAMPLE, DPO], ids=["sample", "dpo"])
 def test_runs_of_other_kinds_are_done_there_too(tmp_path: Path, config: dict[str, object]) -> None:
     wire, place = do(tmp_path, config)
     assert isinstance(wire.told[-1], Finish), wire.told[-1]

@@ -116,13 +116,15 @@ def test_of_a_thousand_processes_those_are_sent_that_hold_the_others_up_and_the_
 # ---- what a process says
 
 
-def status(said: "Queue[Rank]") -> Status:
-    return Status(1, said.put, lambda: (10, 20))
+def status() -> tuple[Status, "Queue[Rank]"]:
+    """Of a process, and what it says."""
+    said: Queue[Rank] = Queue()
+    return Status(1, said.put, lambda: (10, 20)), said
 
 
 def test_it_speaks_by_itself_and_says_when_it_waits() -> None:
-    said: Queue[Rank] = Queue()
-    with status(said), WAITING.others():
+    one, said = status()
+    with one, WAITING.others():
         first = said.get(timeout=20)
         assert (first.host, first.pid) == (socket.gethostname(), os.getpid())
         assert (first.rank, first.phase, first.memory_bytes, first.peak_bytes) == (1, None, 10, 20)
@@ -132,8 +134,7 @@ def test_it_speaks_by_itself_and_says_when_it_waits() -> None:
 
 
 def test_it_says_its_share_of_a_phase_and_how_long_it_works_in_a_step_once_there_are_enough() -> None:
-    said: Queue[Rank] = Queue()
-    one = status(said)
+    one, said = status()
     for step in range(5):
         one.show(Progress(step=step, phase="rollout", done=2, total=8))
         one.worked({"rollout": 1.0 + step, "update": 0.5})
@@ -146,8 +147,8 @@ def test_it_says_its_share_of_a_phase_and_how_long_it_works_in_a_step_once_there
 
 
 def test_its_last_word_is_that_it_has_ended() -> None:
-    said: Queue[Rank] = Queue()
-    with status(said) as one:
+    one, said = status()
+    with one:
         one.show(Progress(step=3, phase="checkpoint", done=0, total=1))
     last = [said.get_nowait() for _ in range(said.qsize())][-1]
     assert (last.step, last.phase, last.done, last.total) == (3, ENDED, None, None)

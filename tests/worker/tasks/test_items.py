@@ -12,12 +12,8 @@ from worker.tasks.items import Item, Items, TaskError, draw, item_id
 from worker.tasks.loading import load_items
 
 
-def no_upload(_: int) -> bytes:
-    raise AssertionError("this task needs no upload")
-
-
 def load(task: Task) -> Items:
-    return load_items(task, fetch_upload=no_upload)
+    return load_items(task, fetch_upload=lambda _: b"")
 
 
 def all_of(task: Task) -> list[Item]:
@@ -92,16 +88,13 @@ def test_an_arithmetic_item_is_the_documents_example() -> None:
     assert (item.answer, item.verifier) == ("14", {"kind": "numeric"})
 
 
-def test_a_chat_begins_with_the_system_prompt_and_a_raw_prompt_has_no_chat() -> None:
-    chat = load(SinglePrompt(prompt="Hi", system_prompt="Be brief.")).train[0]
-    assert chat.messages == ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
-    assert load(SinglePrompt(prompt="Hi", prompt_format="raw")).train[0].messages is None
-
-
-def test_the_single_prompt_is_trained_on_and_evaluated() -> None:
+def test_the_single_prompt_is_trained_on_and_evaluated_as_a_chat_with_its_system_prompt_or_raw() -> None:
     items = load(SinglePrompt())
     assert items.train == items.held_out
     assert [(item.question, item.answer) for item in items.train] == [("Solve y = 2x + 1 for x = 2, y = ", "5")]
+    chat = load(SinglePrompt(prompt="Hi", system_prompt="Be brief.")).train[0]
+    assert chat.messages == ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
+    assert load(SinglePrompt(prompt="Hi", prompt_format="raw")).train[0].messages is None
 
 
 def test_countdown_problems_have_room_for_500_evaluated_items() -> None:

@@ -59,14 +59,11 @@ def test_an_unknown_name_is_answered_with_those_near_it() -> None:
     assert caught.value.message.startswith("reasoning_gym has no data set leg_countin; near it: leg_counting")
 
 
-def test_an_unknown_setting_is_answered_with_those_there_are() -> None:
+def test_an_unknown_setting_is_answered_with_those_there_are_and_one_that_the_generator_refuses_says_so() -> None:
     with pytest.raises(Refused, match=r"leg_counting has no setting legs; it has .*max_animals") as caught:
         check("leg_counting", {"legs": 4})
     assert caught.value.code == "task_settings"
     with pytest.raises(Refused, match="has no setting seed"):
         check("leg_counting", {"seed": 4})
-
-
-def test_a_setting_that_the_generator_refuses_says_so() -> None:
     with pytest.raises(Refused, match="leg_counting refuses its settings: "):
         generate("leg_counting", {"min_animals": 9, "max_animals": 3}, "1", 10)
