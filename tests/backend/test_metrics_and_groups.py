@@ -27,9 +27,7 @@ def run_id(shared_backend: Backend) -> int:
     return actor.run_id
 
 
-def test_series_and_steps_are_cut_to_what_was_asked_for_and_runs_compared_in_its_order(
-    shared_backend: Backend, run_id: int
-) -> None:
+def test_series_and_steps_are_cut_and_runs_compared_as_was_asked_for(shared_backend: Backend, run_id: int) -> None:
     read = shared_backend.client.metrics
     assert set(read(run_id).series) == {"reward", "kl"}
     assert set(read(run_id, names=["kl", "other"]).series) == {"kl"}
