@@ -153,7 +153,7 @@ def test_reports_uploads_and_the_ids_of_a_band_have_a_larger_limit_and_what_lies
 
 @pytest.mark.slow
 def test_a_short_lock_is_waited_for_and_a_long_one_is_said(start_backend: Callable[..., Backend]) -> None:
-    backend = start_backend(busy_seconds=0.4)
+    backend = start_backend(busy_seconds=1.0)
     with closing(
         sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
     ) as other:
