@@ -46,9 +46,10 @@ def group(index: int = 0, *, prompt_id: str = "a", rewards: Sequence[float | Non
 class Actor:
     """One worker process, with the run it holds."""
 
-    def __init__(self, client: Client, name: str = "one", store: str = "/store") -> None:
+    def __init__(self, client: Client, name: str = "one", store: str = "/store", **info: object) -> None:
         self.client, self.name = client, name
-        self.info = p.WorkerInfo(name=name, device="CPU", store=store, versions={"torch": "2.13.0"})
+        known = p.WorkerInfo(name=name, device="CPU", store=store, versions={"torch": "2.13.0"})
+        self.info = known.model_copy(update=info)
         self.run_id, self.attempt, self.seq = 0, 0, 0
 
     def claim(self, *kinds: str) -> p.Claim | None:
@@ -58,12 +59,18 @@ class Actor:
             self.run_id, self.attempt, self.seq = claim.run_id, claim.attempt, 0
         return claim
 
+    def claimed(self, *kinds: str) -> p.Claim:
+        """A claim that must find a run."""
+        claim = self.claim(*kinds)
+        assert claim is not None
+        return claim
+
     def start(self, from_step: int = 0) -> p.Accepted:
         computes = {"device": self.info.device, "versions": self.info.versions}
         return self.client.start(self.run_id, p.Start(attempt=self.attempt, from_step=from_step, **computes))
 
     def begin(self, from_step: int = 0, *kinds: str) -> "Actor":
-        assert self.claim(*kinds) is not None
+        self.claimed(*kinds)
         self.start(from_step)
         return self
 

@@ -3,17 +3,18 @@
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import zygote
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.records import Run
+from backend.contract.records import Run, RunError, Series
 from backend.supervisor import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
@@ -72,6 +73,18 @@ def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGCONT)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """It is gone when this returns."""
+    process.kill()
+    process.wait()
+
+
+def error_of(run: Run) -> RunError:
+    """Why it ended."""
+    assert run.error is not None
+    return run.error
 
 
 _held: list[socket.socket] = []
@@ -175,6 +188,19 @@ class Site:
         over = {"finished", "failed", "stopped", "paused"}
         wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends", patience)
         return self.client.run(run_id)
+
+    def reward(self, run_id: int) -> Series:
+        """The metric that every step has."""
+        return self.client.metrics(run_id, names=["reward"]).series["reward"]
+
+    def said(self, run_id: int) -> str:
+        """The run's log."""
+        return "\n".join(line.message for line in self.client.logs(run_id, limit=1000).items)
+
+    def intact(self) -> bool:
+        """Whether the database is."""
+        with closing(sqlite3.connect(f"file:{self.home / 'groupscope.db'}?mode=ro", uri=True)) as database:
+            return bool(database.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
     def __enter__(self) -> "Site":
         return self

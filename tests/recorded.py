@@ -3,7 +3,7 @@
 import hashlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -31,12 +31,16 @@ def queue(client: Client, name: str = "recorded", **overrides: Json) -> int:
     return client.create_run(config, name=name).id
 
 
-def claim(client: Client, run_id: int, *, worker: p.WorkerInfo = WORKER) -> p.Claim:
-    """Claim and start the run; of the runs that `worker` can take only it may be waiting, and no other worker may take it."""
-    claimed = client.ask(p.ClaimRequest(worker=worker)).claim
+def claim(
+    client: Client, run_id: int | None = None, *, worker: p.WorkerInfo = WORKER, kind: str = "", **start: object
+) -> p.Claim:
+    """Claim and start the run; of those (of that kind) that `worker` can take only it may be waiting, and no other may take it."""
+    kinds = {"kinds": [kind]} if kind else {}
+    claimed = client.ask(p.ClaimRequest.model_validate({"worker": worker, **kinds})).claim
     assert claimed is not None
-    assert claimed.run_id == run_id
-    client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    assert run_id in (None, claimed.run_id)
+    begun = p.Start.model_validate({"attempt": claimed.attempt, "from_step": 0, "device": "cpu", **start})
+    client.start(claimed.run_id, begun)
     return claimed
 
 
@@ -47,11 +51,8 @@ def scored_by_files(client: Client, texts: Sequence[str], **overrides: Json) -> 
     file = RewardFile(name="right.py", functions=[OwnReward(function="right.py:reward")])
     offering = WORKER.model_copy(update={"reward_files": [file]})
     for text in texts:
-        claimed = client.ask(p.ClaimRequest(worker=offering)).claim
-        assert claimed is not None
         files = [RewardText(name="right.py", sha256=hashlib.sha256(text.encode()).hexdigest(), text=text)]
-        start = p.Start(attempt=claimed.attempt, from_step=0, device="cpu", reward_texts=files)
-        client.start(run_id, start)
+        claimed = claim(client, run_id, worker=offering, reward_texts=files)
         fail(client, run_id, claimed, RunError(code="crash", message="it fell over"))
         later = texts[claimed.attempt :]
         if later and later[0] == text:
@@ -240,6 +241,16 @@ def _evaluation(step: int, total: int) -> dict[str, float]:
 def report(client: Client, run_id: int, attempt: int, step: int, groups: Sequence[GroupReport]) -> None:
     """A step's groups and nothing else, beside what `train` has reported."""
     client.report(run_id, p.Report(attempt=attempt, seq=1000 + step, step=step, groups=list(groups)))
+
+
+def one_step(
+    client: Client, groups: Sequence[GroupReport], metrics: Mapping[str, float] | None = None, **overrides: Json
+) -> int:
+    """A run under way that has reported its first step."""
+    run_id = queue(client, "one step", **overrides)
+    attempt = claim(client, run_id).attempt
+    client.report(run_id, p.Report(attempt=attempt, seq=0, step=0, groups=list(groups), metrics=dict(metrics or {})))
+    return run_id
 
 
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:

@@ -24,7 +24,8 @@ from backend.properties.association import (
 REPEATS = 300
 MOST = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / REPEATS)
 Random = np.random.Generator
-Draw = Callable[[Random, int], Floats]
+Draw = Callable[[Random, int, int], Floats]
+GROUPS_N = np.repeat(np.arange(40), 8)
 
 
 def measured(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, random: Random, **how: int) -> Association:
@@ -74,7 +75,7 @@ def copied(random: Random, rows_P_G: Ints) -> Ints:
     ],
 )
 def test_of_twelve_properties_that_have_nothing_to_do_with_it_one_is_found_in_at_most_5_percent(
-    groups: int, size: int, draw: Callable[[Random, int, int], Floats], copies: bool
+    groups: int, size: int, draw: Draw, copies: bool
 ) -> None:
     random = np.random.default_rng(groups)
     found = tested = 0
@@ -106,7 +107,7 @@ def test_completions_that_are_copies_would_be_found_if_each_counted() -> None:
 
 
 @pytest.mark.parametrize("draw", [binary, heavy])
-def test_all_intervals_together_hold_the_true_effects_in_95_percent(draw: Callable[[Random, int, int], Floats]) -> None:
+def test_all_intervals_together_hold_the_true_effects_in_95_percent(draw: Draw) -> None:
     random = np.random.default_rng(9)
     slopes_K = np.where(np.arange(12) == 1, 0.7, 0.0)
     missed = 0
@@ -133,10 +134,9 @@ def test_an_interval_leaves_out_0_where_the_property_is_clear() -> None:
 def test_a_slope_is_that_within_groups() -> None:
     """Between groups the two go against each other."""
     random = np.random.default_rng(3)
-    groups_N = np.repeat(np.arange(40), 6)
-    level_N = random.normal(size=40)[groups_N] * 10
-    x_N = level_N + random.normal(size=240)
-    one = measured(2.0 * x_N - 5.0 * level_N, x_N[:, None], groups_N, random)
+    level_N = random.normal(size=40)[GROUPS_N] * 10
+    x_N = level_N + random.normal(size=320)
+    one = measured(2.0 * x_N - 5.0 * level_N, x_N[:, None], GROUPS_N, random)
     assert one.effect_K[0] == pytest.approx(2.0)
     assert one.correlation_K[0] == pytest.approx(1.0)
     assert one.low_K[0] == pytest.approx(2.0)
@@ -144,10 +144,9 @@ def test_a_slope_is_that_within_groups() -> None:
 
 def test_rewards_near_the_largest_float_are_as_good_as_any() -> None:
     random = np.random.default_rng(3)
-    groups_N = np.repeat(np.arange(40), 6)
-    x_N = random.normal(size=240)
-    rewards_N = x_N + random.normal(size=240)
-    one, huge = (measured(rewards_N * unit, x_N[:, None], groups_N, np.random.default_rng(0)) for unit in (1.0, 1e307))
+    x_N = random.normal(size=320)
+    rewards_N = x_N + random.normal(size=320)
+    one, huge = (measured(rewards_N * unit, x_N[:, None], GROUPS_N, np.random.default_rng(0)) for unit in (1.0, 1e307))
     np.testing.assert_allclose(huge.effect_K, one.effect_K * 1e307)
     np.testing.assert_allclose(huge.low_K, one.low_K * 1e307)
 
@@ -164,25 +163,23 @@ def test_too_few_groups_say_nothing() -> None:
 
 def test_missing_values_leave_out_their_completion_alone() -> None:
     random = np.random.default_rng(6)
-    groups_N = np.repeat(np.arange(40), 8)
     x = random.normal(size=(320, 2))
     rewards_N = x[:, 0] + x[:, 1]
     rewards_N[random.random(320) < 0.1] = np.nan
     x[random.random(320) < 0.3, 1] = np.nan
-    whole = measured(rewards_N, x, groups_N, random)
+    whole = measured(rewards_N, x, GROUPS_N, random)
     kept_N = np.isfinite(rewards_N)
-    apart = measured(rewards_N[kept_N], x[kept_N], groups_N[kept_N], random)
+    apart = measured(rewards_N[kept_N], x[kept_N], GROUPS_N[kept_N], random)
     np.testing.assert_allclose(whole.effect_K, apart.effect_K)
     known_N = kept_N & np.isfinite(x[:, 1])
-    alone = measured(rewards_N[known_N], x[known_N, 1:], groups_N[known_N], random)
+    alone = measured(rewards_N[known_N], x[known_N, 1:], GROUPS_N[known_N], random)
     assert whole.effect_K[1] == pytest.approx(alone.effect_K[0])
 
 
 def test_properties_that_are_one_in_other_words_have_a_correlation_of_1_and_nothing_beside_it() -> None:
     random = np.random.default_rng(8)
-    groups_N = np.repeat(np.arange(40), 8)
     x_N, other_N = random.normal(size=(2, 320))
-    data = centred(x_N + other_N, np.stack([x_N, 3 - 2 * x_N, other_N], axis=1), groups_N, groups_N)
+    data = centred(x_N + other_N, np.stack([x_N, 3 - 2 * x_N, other_N], axis=1), GROUPS_N, GROUPS_N)
     np.testing.assert_allclose(correlations(data)[0], [1.0, -1.0, correlations(data)[0, 2]])
     beside = associate(data.beside(0), random)
     assert list(beside.tested_K) == [False, False, True]
@@ -190,8 +187,7 @@ def test_properties_that_are_one_in_other_words_have_a_correlation_of_1_and_noth
 
 
 def test_a_reward_that_is_the_property_goes_with_all_of_it_and_no_more() -> None:
-    groups_N = np.repeat(np.arange(40), 8)
     for seed in range(20):
         values_N_K = np.random.default_rng(seed).normal(size=(320, 1))
-        found = associate(centred(values_N_K[:, 0] / 3, values_N_K, groups_N, groups_N), np.random.default_rng(0))
+        found = associate(centred(values_N_K[:, 0] / 3, values_N_K, GROUPS_N, GROUPS_N), np.random.default_rng(0))
         assert 1 - 1e-12 < found.correlation_K[0] <= 1.0

@@ -4,10 +4,9 @@ import itertools
 import json
 import os
 import shutil
-import sqlite3
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -60,7 +59,9 @@ def archive(backed_up: tuple[Backend, Path], tmp_path: Path) -> Path:
     return Path(shutil.copy(backed_up[1], tmp_path))
 
 
-def test_a_restored_home_answers_as_the_one_that_was_backed_up(backed_up: tuple[Backend, Path], tmp_path: Path) -> None:
+def test_a_restored_home_answers_as_the_one_that_was_backed_up_which_is_never_restored_over(
+    backed_up: tuple[Backend, Path], tmp_path: Path
+) -> None:
     backend, archive = backed_up
     home = tmp_path / "restored"
     restore(archive, home, quiet)
@@ -73,6 +74,9 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up(backed_up: tuple[
         group = next(iter(backend.client.groups(1).items))
         completion = backend.client.group(group.id).completions[0].id
         assert other.client.tokens(completion) == backend.client.tokens(completion)
+    with pytest.raises(CannotBackUp, match="exists and is not empty"):
+        restore(archive, backend.home, quiet)
+    assert backend.client.run(1).status == "finished"
 
 
 @pytest.mark.slow
@@ -158,19 +162,7 @@ def test_a_backup_is_of_a_moment_at_which_every_checkpoint_is_there(
     assert (made.vanished, checkpoints_in(tmp_path / "backup.tar")) == ((), ["checkpoints/run-1/step-3/manifest.json"])
 
 
-def test_a_checkpoint_that_is_missing_is_named_and_hinders_no_backup_of_the_others(
-    backend: Backend, keeper: Actor, tmp_path: Path
-) -> None:
-    store = backend.home / "checkpoints"
-    shutil.rmtree(store / "run-1")
-    left = store / f".backup-{2**22 + 1}" / "run-1"  # of a backup that was killed: no process has this number
-    left.mkdir(parents=True)
-    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
-    assert made.vanished == ("checkpoints/run-1/step-1/manifest.json",)
-    assert list(store.iterdir()) == []
-
-
-def test_a_checkpoint_that_is_half_deleted_is_taken_for_none_and_what_it_lacks_is_named(
+def test_a_checkpoint_that_is_half_deleted_or_missing_is_named_and_hinders_no_backup_of_the_others(
     backend: Backend, keeper: Actor, tmp_path: Path
 ) -> None:
     store = backend.home / "checkpoints"
@@ -179,6 +171,12 @@ def test_a_checkpoint_that_is_half_deleted_is_taken_for_none_and_what_it_lacks_i
     assert not backup.hold(store, ["run-1/step-1"], tmp_path / "held")
     made = back_up(backend.home, tmp_path / "backup.tar", quiet)
     assert made.vanished == ("checkpoints/run-1/step-1/model.safetensors",)
+    shutil.rmtree(store / "run-1")
+    left = store / f".backup-{2**22 + 1}" / "run-1"  # of a backup that was killed: no process has this number
+    left.mkdir(parents=True)
+    made = back_up(backend.home, tmp_path / "second.tar", quiet)
+    assert made.vanished == ("checkpoints/run-1/step-1/manifest.json",)
+    assert list(store.iterdir()) == []
 
 
 def test_a_manifest_that_names_what_lies_elsewhere_takes_nothing_from_there(
@@ -188,18 +186,8 @@ def test_a_manifest_that_names_what_lies_elsewhere_takes_nothing_from_there(
     [manifest] = (backend.home / "checkpoints").glob("run-1/*/manifest.json")
     (manifest.parent / "link").symlink_to(tmp_path / "secret")
     (manifest.parent / "there").symlink_to(tmp_path, target_is_directory=True)
-    outside = ["link"], ["there/secret"], ["../../../../secret"], [str(tmp_path / "secret")]
-    for names in (
-        *outside,
-        ["link", 7],
-        [7],
-        [["link"]],
-        [""],
-        [f"./{manifest.name}"],
-        ["\0"],
-        ["\ud800"],
-        [2 * "x/" * 999],
-    ):
+    outside = ["link"], ["there/secret"], ["../../../../secret"], [str(tmp_path / "secret")], ["link", 7]
+    for names in (*outside, [7], [["link"]], [""], [f"./{manifest.name}"], ["\0"], ["\ud800"], [2 * "x/" * 999]):
         manifest.write_text(json.dumps({"files": names}))
         back_up(backend.home, tmp_path / "backup.tar", quiet)
         assert b"of another user" not in (tmp_path / "backup.tar").read_bytes()
@@ -208,33 +196,28 @@ def test_a_manifest_that_names_what_lies_elsewhere_takes_nothing_from_there(
         (tmp_path / "backup.tar").unlink()
 
 
-def test_the_settings_of_a_home_are_in_its_backup(backend: Backend, tmp_path: Path) -> None:
+def test_the_settings_and_a_persons_rewards_are_in_a_backup_and_no_link_out_of_their_folder(
+    backend: Backend, tmp_path: Path
+) -> None:
     (backend.home / ".env").write_text("GROUPSCOPE_TOKEN=long-enough-for-a-token\n")
-    back_up(backend.home, tmp_path / "backup.tar", quiet)
-    disk = tmp_path / "disk"
-    (disk / "lost+found").mkdir(parents=True)
-    restore(tmp_path / "backup.tar", disk, quiet)
-    assert (disk / ".env").read_text() == "GROUPSCOPE_TOKEN=long-enough-for-a-token\n"
-    assert (disk / ".env").stat().st_mode & 0o077 == 0
-
-
-def test_a_persons_rewards_are_in_a_backup_and_no_link_out_of_their_folder(backend: Backend, tmp_path: Path) -> None:
-    folder = backend.home / "rewards"
+    folder, disk = backend.home / "rewards", tmp_path / "disk"
     folder.mkdir()
     (folder / "own.py").write_text("def reward(completion):\n    return 1\n")
     (folder / "words.txt").write_text("one\n")
     (tmp_path / "secret.py").write_text("")
     (folder / "secret.py").symlink_to(tmp_path / "secret.py")
     back_up(backend.home, tmp_path / "backup.tar", quiet)
+    (disk / "lost+found").mkdir(parents=True)
     before = os.umask(0o002)
     try:
-        restore(tmp_path / "backup.tar", tmp_path / "restored", quiet)
+        restore(tmp_path / "backup.tar", disk, quiet)
     finally:
         os.umask(before)
-    restored = tmp_path / "restored" / "rewards"
-    assert folder_refusal(restored) is None  # a worker uses it
-    assert sorted(path.name for path in restored.iterdir()) == ["own.py", "words.txt"]
-    assert (restored / "own.py").read_text() == (folder / "own.py").read_text()
+    assert (disk / ".env").read_text() == "GROUPSCOPE_TOKEN=long-enough-for-a-token\n"
+    assert (disk / ".env").stat().st_mode & 0o077 == 0
+    assert folder_refusal(disk / "rewards") is None  # a worker uses it
+    assert sorted(path.name for path in (disk / "rewards").iterdir()) == ["own.py", "words.txt"]
+    assert (disk / "rewards" / "own.py").read_text() == (folder / "own.py").read_text()
 
 
 def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:
@@ -250,9 +233,12 @@ def report_until(stop: threading.Event, backend: Backend, name: str, acknowledge
         step += 1
 
 
-def backed_up_while_four_workers_report(
-    backend: Backend, tmp_path: Path, ready: Callable[[list[tuple[int, int]]], bool]
+@pytest.mark.slow
+@pytest.mark.parametrize(("pages", "enough"), [(1, 40), pytest.param(backup.PAGES, 4_000, marks=pytest.mark.long)])
+def test_a_backup_taken_while_four_workers_report_holds_every_row_acknowledged_before_it_began(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int, enough: int
 ) -> None:
+    monkeypatch.setattr(backup, "PAGES", pages)  # one: as many steps as gigabytes take, each with commits between
     for _ in range(4):
         backend.client.create_run({"kind": "grpo", "budget": {"steps": 100_000}})
     stop, acknowledged = threading.Event(), list[tuple[int, int]]()
@@ -260,7 +246,7 @@ def backed_up_while_four_workers_report(
     for worker in workers:
         worker.start()
     try:
-        wait_until(lambda: ready(acknowledged), "enough is acknowledged")
+        wait_until(lambda: len(acknowledged) >= enough, "enough is acknowledged")
         during = 0
         for _ in range(100):  # until one of them had reports in its midst
             (tmp_path / "backup.tar").unlink(missing_ok=True)
@@ -288,19 +274,6 @@ def backed_up_while_four_workers_report(
             assert tx.exec_driver_sql("PRAGMA foreign_key_check").all() == []
     assert set(before) <= rows
     assert rows <= set(acknowledged) | {(run, step + 1) for run, step in acknowledged}
-
-
-@pytest.mark.slow
-def test_a_backup_taken_while_four_workers_report_holds_every_row_acknowledged_before_it_began(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backup, "PAGES", 1)  # as many steps as a database of gigabytes has, each with commits between
-    backed_up_while_four_workers_report(backend, tmp_path, lambda rows: len(rows) >= 40)
-
-
-@pytest.mark.long
-def test_many_rows_of_four_reporting_workers_are_in_a_backup(backend: Backend, tmp_path: Path) -> None:
-    backed_up_while_four_workers_report(backend, tmp_path, lambda rows: len(rows) >= 4_000)
 
 
 def test_a_run_deleted_while_the_backup_is_made_is_left_out_and_named(
@@ -341,53 +314,48 @@ def test_an_archive_with_one_flipped_bit_makes_no_home(archive: Path, tmp_path: 
         restore(archive, tmp_path / "restored", quiet)
 
 
-@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "uploads/../../evil", "elsewhere/x", "uploads//x", "."])
-def test_a_foreign_archive_writes_nothing_outside_the_home(tmp_path: Path, name: str) -> None:
-    with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
-        member = tarfile.TarInfo(name)
-        member.size = 4
-        tar.addfile(member, BytesIO(b"evil"))
-    with pytest.raises(CannotBackUp, match="not a backup"):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
-
-
-@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b'{"files": {"token": 1}}', b"\xff", b"[" * 100_000])
-def test_an_archive_whose_manifest_says_nothing_makes_no_home(tmp_path: Path, manifest: bytes) -> None:
-    with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
-        member = tarfile.TarInfo(backup.MANIFEST)
-        member.size = len(manifest)
-        tar.addfile(member, BytesIO(manifest))
-    with pytest.raises(CannotBackUp, match="its manifest cannot be read"):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
-
-
-def archived(path: Path, files: dict[str, bytes]) -> None:
-    """An archive with a manifest that agrees with it."""
-    sums = {name: {"size": len(data), "sha256": sha256(data).hexdigest()} for name, data in files.items()}
-    with tarfile.open(path, "w") as tar:
-        for name, data in {**files, backup.MANIFEST: json.dumps({"files": sums}).encode()}.items():
+def archived(folder: Path, files: dict[str, bytes]) -> None:
+    """foreign.tar in a folder, with these files."""
+    with tarfile.open(folder / "foreign.tar", "w") as tar:
+        for name, data in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, BytesIO(data))
 
 
+def is_refused(folder: Path, words: str) -> None:
+    """foreign.tar becomes no home, and nothing else is made of it."""
+    with pytest.raises(CannotBackUp, match=words):
+        restore(folder / "foreign.tar", folder / "home", quiet)
+    assert [path.name for path in folder.iterdir()] == ["foreign.tar"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "uploads/../../evil", "elsewhere/x", "uploads//x", "."])
+def test_a_foreign_archive_writes_nothing_outside_the_home(tmp_path: Path, name: str) -> None:
+    archived(tmp_path, {name: b"evil"})
+    is_refused(tmp_path, "not a backup")
+
+
+@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b'{"files": {"token": 1}}', b"\xff", b"[" * 100_000])
+def test_an_archive_whose_manifest_says_nothing_makes_no_home(tmp_path: Path, manifest: bytes) -> None:
+    archived(tmp_path, {backup.MANIFEST: manifest})
+    is_refused(tmp_path, "its manifest cannot be read")
+
+
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("name", "data", "words"),
     [
-        ({"uploads/1.jsonl": b"{}"}, "it holds no groupscope.db"),
-        ({"groupscope.db": b""}, "not a Groupscope database, or is damaged: no such table"),
-        ({"groupscope.db": b"x" * 5000}, "not a Groupscope database, or is damaged: file is not a database"),
+        ("uploads/1.jsonl", b"{}", "it holds no groupscope.db"),
+        ("groupscope.db", b"", "not a Groupscope database, or is damaged: no such table"),
+        ("groupscope.db", b"x" * 5000, "not a Groupscope database, or is damaged: file is not a database"),
     ],
 )
 def test_an_archive_without_a_database_of_groupscope_makes_no_home(
-    tmp_path: Path, files: dict[str, bytes], words: str
+    tmp_path: Path, name: str, data: bytes, words: str
 ) -> None:
-    archived(tmp_path / "foreign.tar", files)
-    with pytest.raises(CannotBackUp, match=words):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+    manifest = {"files": {name: {"size": len(data), "sha256": sha256(data).hexdigest()}}}
+    archived(tmp_path, {name: data, backup.MANIFEST: json.dumps(manifest).encode()})
+    is_refused(tmp_path, words)
 
 
 @pytest.mark.parametrize("name", [backup.MANIFEST, "uploads/1.jsonl"])
@@ -402,9 +370,7 @@ def test_a_member_that_says_more_than_the_archive_has_is_not_read(tmp_path: Path
         header[148:156] = b" " * 8
         header[148:156] = b"%06o\0 " % sum(header)
     (tmp_path / "foreign.tar").write_bytes(bytes(header) + bytes(1024))
-    with pytest.raises(CannotBackUp, match=f"it holds '{name}'" if sparse else "would be larger than the archive"):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+    is_refused(tmp_path, f"it holds '{name}'" if sparse else "would be larger than the archive")
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
@@ -413,8 +379,7 @@ def test_a_header_that_says_more_than_the_archive_has_is_refused(tmp_path: Path,
     member = tarfile.TarInfo("uploads/1.jsonl")
     member.type, member.size = kind, size
     (tmp_path / "foreign.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(CannotBackUp, match="cannot be read as a backup"):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    is_refused(tmp_path, "cannot be read as a backup")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
@@ -423,8 +388,7 @@ def test_links_and_pipes_in_an_archive_are_refused(tmp_path: Path, kind: bytes) 
         member = tarfile.TarInfo("uploads/1.jsonl")
         member.type, member.linkname = kind, "/etc/passwd"
         tar.addfile(member)
-    with pytest.raises(CannotBackUp, match="not a backup"):
-        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    is_refused(tmp_path, "not a backup")
 
 
 def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
@@ -445,20 +409,10 @@ def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
     assert {path.name for path in here.iterdir()} == expected
 
 
-def test_a_home_that_exists_is_never_restored_over(backed_up: tuple[Backend, Path]) -> None:
-    backend, archive = backed_up
-    before = (backend.home / "token").read_bytes()
-    with pytest.raises(CannotBackUp, match="exists and is not empty"):
-        restore(archive, backend.home, quiet)
-    assert (backend.home / "token").read_bytes() == before
-
-
-def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(backend: Backend, tmp_path: Path) -> None:
-    recorded(backend)
+def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(archive: Path, tmp_path: Path) -> None:
     home = tmp_path / "damaged"
-    home.mkdir()
-    with sqlite3.connect(backend.home / "groupscope.db") as live, sqlite3.connect(home / "groupscope.db") as copy:
-        live.backup(copy)
+    restore(archive, home, quiet)
+    archive.unlink()
     data = bytearray((home / "groupscope.db").read_bytes())
     data[8192:40960] = bytes(32768)
     (home / "groupscope.db").write_bytes(data)
@@ -467,30 +421,24 @@ def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(backend: Backen
     assert [path.name for path in tmp_path.glob("*.tar")] == []
 
 
-def test_a_backup_needs_room_and_a_name_that_is_free(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "taken.tar").write_bytes(b"mine")
-    with pytest.raises(CannotBackUp, match="exists already"):
-        back_up(backend.home, tmp_path / "taken.tar", quiet)
-    monkeypatch.setattr(backup, "SPARE_BYTES", 2**60)
-    with pytest.raises(CannotBackUp, match="free some space"):
-        back_up(backend.home, tmp_path / "backup.tar", quiet)
-    with pytest.raises(CannotBackUp, match="--home"):
-        back_up(tmp_path / "nothing-here", tmp_path / "backup.tar", quiet)
-
-
-def test_an_archive_is_its_owners_alone_and_not_there_before_it_is_whole(
+def test_a_backup_needs_room_and_a_free_name_is_its_owners_alone_and_not_there_before_it_is_whole(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(backend.home, tmp_path / "backup.tar", quiet)
     assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CannotBackUp, match="exists already"):
+        back_up(backend.home, tmp_path / "backup.tar", quiet)
+    with pytest.raises(CannotBackUp, match="--home"):
+        back_up(tmp_path / "nothing-here", tmp_path / "second.tar", quiet)
 
     def fail(*_: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backup, "_write_archive", fail)
     with pytest.raises(OSError, match="No space"):
+        back_up(backend.home, tmp_path / "second.tar", quiet)
+    monkeypatch.setattr(backup, "SPARE_BYTES", 2**60)
+    with pytest.raises(CannotBackUp, match="free some space"):
         back_up(backend.home, tmp_path / "second.tar", quiet)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.tar", "home"]
 

@@ -14,7 +14,6 @@ from serving import Backend
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.records import RunError
-from backend.uploads import jsonl
 
 
 def refused(act: Callable[[], object], field: str, words: str) -> None:
@@ -24,6 +23,11 @@ def refused(act: Callable[[], object], field: str, words: str) -> None:
     details: Any = caught.value.details
     assert [error["field"] for error in details] == [field]
     assert words in details[0]["message"]
+
+
+def sent(actor: Actor, path: str, **body: Any) -> Callable[[], object]:
+    """What the typed client would not send."""
+    return lambda: actor.client._to.send("POST", f"/api/v1/worker/{path}", body=body)
 
 
 @pytest.fixture
@@ -41,19 +45,15 @@ def test_a_step_beyond_the_run_is_refused(actor: Actor, step: int) -> None:
     assert actor.client.run(1).progress.step == 0
 
 
-def test_the_last_step_and_what_comes_after_it_are_taken(actor: Actor) -> None:
+def test_the_last_step_what_comes_after_it_and_an_attempt_that_begins_there_are_taken(actor: Actor) -> None:
     actor.report(99)
     actor.report(groups=[], step=100, metrics={"eval/pass@1": 1.0})
     actor.save(100)
     refused(lambda: actor.report(groups=[], step=101, metrics={"eval/pass@1": 1.0}), "step", "whose last is 100")
     refused(lambda: actor.save(101), "step", "whose last is 100")
     assert actor.client.run(1).progress.step == 100
-
-
-def test_an_attempt_cannot_begin_beyond_the_run(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client)
-    actor.claim()
+    actor.finish("released")
+    actor.claimed()
     refused(lambda: actor.start(101), "step", "whose last is 100")
     actor.start(100)
 
@@ -80,16 +80,12 @@ def test_two_groups_in_one_place_are_refused_in_words(actor: Actor) -> None:
     actor.report(0, groups=[group(3), group(4)])
 
 
-def test_metric_names_are_bounded_in_a_report_and_in_a_run(actor: Actor) -> None:
-    refused(
-        lambda: actor.client._to.send(
-            "POST",
-            "/api/v1/worker/runs/1/report",
-            body={"attempt": 1, "seq": 0, "step": 0, "metrics": {f"m{n}": 0.0 for n in range(1001)}},
-        ),
-        "metrics",
-        "at most 1000",
-    )
+def test_metric_names_log_lines_and_versions_are_bounded_in_a_report_and_in_a_run(actor: Actor) -> None:
+    report, names = {"attempt": 1, "seq": 0}, {f"m{n}": 0.0 for n in range(1001)}
+    refused(sent(actor, "runs/1/report", **report, step=0, metrics=names), "metrics", "at most 1000")
+    refused(sent(actor, "runs/1/report", **report, logs=[{"message": "x"}] * 1001), "logs", "at most 1000")
+    worker = {"name": "z", "device": "CPU", "store": "/s", "versions": {str(n): "1" for n in range(65)}}
+    refused(sent(actor, "claim", worker=worker), "worker.versions", "at most 64")
     for step in range(2):
         actor.report(step, metrics={f"{step}/{n}": 0.0 for n in range(1000)})
     refused(lambda: actor.report(2, metrics={"one/more": 0.0}), "metrics", "at most 2,000")
@@ -103,17 +99,6 @@ def test_a_long_failure_is_kept_short_and_not_refused(actor: Actor) -> None:
     assert kept is not None
     assert (len(kept.message), len(kept.details or "")) == (20_000, 200_000)
     assert kept.message.endswith("x…")
-
-
-def test_versions_and_log_lines_are_bounded(actor: Actor) -> None:
-    body = {"attempt": 1, "seq": 0, "logs": [{"message": "x"}] * 1001}
-    refused(lambda: actor.client._to.send("POST", "/api/v1/worker/runs/1/report", body=body), "logs", "at most 1000")
-    worker = {"name": "z", "device": "CPU", "store": "/s", "versions": {str(n): "1" for n in range(65)}}
-    refused(
-        lambda: actor.client._to.send("POST", "/api/v1/worker/claim", body={"worker": worker}),
-        "worker.versions",
-        "at most 64",
-    )
 
 
 # ---- lists
@@ -158,38 +143,6 @@ def test_regular_expressions_that_take_long_to_compile_are_refused(shared_backen
 
 
 # ---- uploads
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            b'{"prompt": "a", "answer": 1e999}',
-            "line 1: has a value in column answer that holds a number that is not finite",
-        ),
-        (b'{"a": 1}\n{"a": {"b": [-1e999]}}', "line 2: has a value in column a that holds a number"),
-        (
-            b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}",
-            "line 1: has a value in column a that is nested deeper than 64 levels",
-        ),
-        (b'{"a": ' + b"[" * 900 + b"]" * 900 + b"}", "nested deeper than 64 levels"),
-        (b'{"' + b"x" * 201 + b'": 1}', "has a column whose name begins 'xxx"),
-        (
-            b"{" + b", ".join(b'"%d": 1' % n for n in range(257)) + b"}",
-            "brings the file to 257 columns; an upload may have 256",
-        ),
-        (b"\n".join(b'{"%d": 1}' % n for n in range(257)), "line 257: brings the file to 257 columns"),
-        (b'{"a": 1}\n{"a": "' + b"x" * jsonl.LONGEST_LINE + b'"}', "line 2: is longer than 4 MiB"),
-    ],
-)
-def test_an_upload_beyond_the_bounds_is_refused_at_the_door(
-    shared_backend: Backend, content: bytes, message: str
-) -> None:
-    with pytest.raises(ApiError) as caught:
-        shared_backend.client.upload("x", content)
-    assert (caught.value.status, caught.value.code) == (422, "invalid")
-    assert message in caught.value.message
-    assert list((shared_backend.home / "uploads").iterdir()) == []
 
 
 def test_a_preview_is_short_whatever_the_rows_are(backend: Backend) -> None:

@@ -114,7 +114,7 @@ Bucket({bucket.address!r}).put("run-1/large", Path({str(tmp_path / "large")!r}),
     assert bucket.keys("run-1") == []
 
 
-def test_a_model_is_downloaded_out_of_the_bucket(
+def test_a_model_is_downloaded_out_of_the_bucket_and_one_that_was_damaged_there_is_never_taken_for_whole(
     start_backend: Callable[..., Backend], bucket: Bucket, tmp_path: Path
 ) -> None:
     backend = start_backend(checkpoints=bucket.address)
@@ -123,13 +123,6 @@ def test_a_model_is_downloaded_out_of_the_bucket(
     assert zipped.testzip() is None
     assert sorted(zipped.namelist()) == ["config.json", "model.safetensors"]
     assert zipped.read("model.safetensors") == WEIGHTS
-
-
-def test_a_model_that_was_damaged_in_the_bucket_is_never_taken_for_whole(
-    start_backend: Callable[..., Backend], bucket: Bucket, tmp_path: Path
-) -> None:
-    backend = start_backend(checkpoints=bucket.address)
-    actor = saved(backend, bucket, tmp_path)
     place = f"run-{actor.run_id}/step-1"
     put(bucket, tmp_path, f"{place}/model/model.safetensors", WEIGHTS[:-1] + b"x")
     with pytest.raises(Unreachable, match="broke off"):
@@ -172,7 +165,12 @@ def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewh
 
 @pytest.mark.thorough
 def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
-    start_backend: Callable[..., Backend], bucket: Bucket, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_backend: Callable[..., Backend],
+    bucket: Bucket,
+    s3: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(deletion, "BUCKET_AGAIN_SECONDS", 0.5)
     backend = start_backend(checkpoints=bucket.address)
@@ -185,6 +183,7 @@ def test_a_deleted_run_leaves_nothing_in_the_bucket_also_if_that_was_away(
         with pytest.raises(ApiError, match="does not answer") as caught:
             list(backend.client.download_checkpoint(second.run_id, 1))
         assert caught.value.status == 503
+        wait_until(lambda: "is still there, and is asked for again" in caplog.text, "the bucket was asked in vain")
         assert [one.run_id for one in backend.client.deletions()] == [first.run_id]
     finally:
         s3.start()

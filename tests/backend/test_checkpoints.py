@@ -1,6 +1,7 @@
 """Checkpoints: resumed by who reaches them, started from, downloaded, and never a way out of the data directory."""
 
 import io
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -39,26 +40,27 @@ def test_only_a_worker_that_reaches_the_checkpoint_goes_on_with_it(backend: Back
     actor = saved(backend, "/here#1")
     actor.finish("released")
     assert Actor(backend.client, store="/elsewhere#2").claim() is None
-    claim = Actor(backend.client, "two", store="/here#1").claim()
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.resume.run_id, claim.resume.step, claim.resume.path) == (
-        actor.run_id,
-        1,
-        f"run-{actor.run_id}/step-1",
-    )
+    resume = Actor(backend.client, "two", store="/here#1").claimed().resume
+    assert resume is not None
+    assert (resume.run_id, resume.step, resume.path) == (actor.run_id, 1, f"run-{actor.run_id}/step-1")
 
 
-def test_a_run_starts_from_another_ones_checkpoint_where_that_lies(backend: Backend) -> None:
+def test_a_run_starts_from_another_ones_checkpoint_where_that_lies_and_until_it_ends_that_one_stays(
+    backend: Backend,
+) -> None:
     source = saved(backend, "/here")
     source.finish()
     run = backend.client.create_run(starting_from(source.run_id, 1))
     assert Actor(backend.client, store="/elsewhere").claim() is None
-    claim = Actor(backend.client, store="/here").claim()
-    assert claim is not None
+    with pytest.raises(ApiError, match=f"Run {run.id} starts from a checkpoint"):
+        backend.client.delete_run(source.run_id)
+    actor = Actor(backend.client, store="/here")
+    claim = actor.claimed()
     assert (claim.run_id, claim.resume) == (run.id, None)
     assert claim.source_checkpoint is not None
     assert (claim.source_checkpoint.run_id, claim.source_checkpoint.step) == (source.run_id, 1)
+    actor.finish("stopped")
+    backend.client.delete_run(source.run_id)
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_before_anything_runs(backend: Backend) -> None:
@@ -70,32 +72,20 @@ def test_a_checkpoint_that_is_not_there_is_refused_before_anything_runs(backend:
         assert caught.value.details == [{"field": "model.source", "message": message}]
 
 
-def test_a_run_that_another_one_starts_from_cannot_be_deleted(backend: Backend) -> None:
-    source = saved(backend, "/here")
-    source.finish()
-    run = backend.client.create_run(starting_from(source.run_id, 1))
-    with pytest.raises(ApiError, match=f"Run {run.id} starts from a checkpoint"):
-        backend.client.delete_run(source.run_id)
-    backend.client.command(run.id, "stop")
-    backend.client.delete_run(source.run_id)
-
-
-def test_registering_a_checkpoint_twice_is_harmless_and_another_one_in_its_place_is_refused(backend: Backend) -> None:
-    actor = saved(backend, "/here")
-    assert actor.save(1).duplicate
-    with pytest.raises(ApiError, match="another checkpoint at step 1"):
-        actor.save(1, content="other")
-    assert len(backend.client.checkpoints(actor.run_id)) == 1
-
-
-def test_a_model_is_downloaded_whole(backend: Backend) -> None:
+def test_a_model_is_downloaded_whole_without_what_a_link_in_it_leads_to_and_one_whose_files_are_gone_says_so(
+    backend: Backend,
+) -> None:
     store = backend.home / "checkpoints"
     actor = saved(backend, f"{store.resolve()}#ab12")
-    model_at(store, actor.run_id)
+    (model_at(store, actor.run_id) / "token").symlink_to(backend.home / "groupscope.db")
     zipped = zipfile.ZipFile(io.BytesIO(b"".join(backend.client.download_checkpoint(actor.run_id, 1))))
     assert zipped.testzip() is None
     assert sorted(zipped.namelist()) == ["config.json", "sub/model.safetensors"]
     assert zipped.read("sub/model.safetensors") == b"w" * 3_000_000
+    shutil.rmtree(store)
+    with pytest.raises(ApiError, match="is gone") as caught:
+        list(backend.client.download_checkpoint(actor.run_id, 1))
+    assert caught.value.status == 404
 
 
 def test_a_checkpoint_that_is_removed_while_it_is_downloaded_is_never_taken_for_whole(backend: Backend) -> None:
@@ -107,46 +97,25 @@ def test_a_checkpoint_that_is_removed_while_it_is_downloaded_is_never_taken_for_
         list(archive)
 
 
-def test_a_link_inside_the_model_leads_nowhere(backend: Backend) -> None:
-    store = backend.home / "checkpoints"
-    actor = saved(backend, str(store.resolve()))
-    model = model_at(store, actor.run_id)
-    (model / "token").symlink_to(backend.home / "groupscope.db")
-    names = zipfile.ZipFile(io.BytesIO(b"".join(backend.client.download_checkpoint(actor.run_id, 1)))).namelist()
-    assert sorted(names) == ["config.json", "sub/model.safetensors"]
-
-
-def test_nothing_outside_our_own_store_is_read(backend: Backend, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    actor = saved(backend, str(outside))
-    model_at(outside, actor.run_id)
-    with pytest.raises(ApiError) as caught:
-        list(backend.client.download_checkpoint(actor.run_id, 1))
-    assert caught.value.status == 409
-    assert str(outside) in caught.value.message
-    actor.finish()
-    backend.client.delete_run(actor.run_id)
-    assert (outside / f"run-{actor.run_id}" / "step-1" / "model" / "config.json").exists()
-
-
 @pytest.mark.parametrize(
-    "store", ["{home}/checkpoints/../..", "{home}/checkpoints/link", "{home}/checkpoints-not-ours"]
+    "store", ["{home}/..", "{home}/checkpoints/../..", "{home}/checkpoints/link", "{home}/checkpoints-not-ours"]
 )
-def test_no_path_of_a_worker_leads_out_of_the_store(backend: Backend, tmp_path: Path, store: str) -> None:
+def test_no_path_of_a_worker_leads_out_of_the_store_and_nothing_outside_is_read_or_removed(
+    backend: Backend, tmp_path: Path, store: str
+) -> None:
     (backend.home / "checkpoints").mkdir()
     (backend.home / "checkpoints" / "link").symlink_to(tmp_path)
-    actor = saved(backend, store.format(home=backend.home.resolve()))
-    model_at(tmp_path, actor.run_id)
+    outside = store.format(home=backend.home.resolve())
+    actor = saved(backend, outside)
+    model = model_at(tmp_path, actor.run_id)
     with pytest.raises(ApiError) as caught:
         list(backend.client.download_checkpoint(actor.run_id, 1))
     assert caught.value.status == 409
-
-
-def test_a_checkpoint_whose_files_are_gone_says_so(backend: Backend) -> None:
-    actor = saved(backend, str((backend.home / "checkpoints").resolve()))
-    with pytest.raises(ApiError, match="is gone") as caught:
-        list(backend.client.download_checkpoint(actor.run_id, 1))
-    assert caught.value.status == 404
+    assert outside in caught.value.message
+    actor.finish()
+    backend.client.delete_run(actor.run_id)
+    wait_until(lambda: not backend.client.deletions(), "the rows are removed")
+    assert (model / "config.json").exists()
 
 
 def test_a_deleted_run_takes_its_checkpoints_with_it_and_no_others(backend: Backend) -> None:

@@ -7,17 +7,15 @@ from acting import GRPO, SAMPLE, Actor
 from serving import Backend
 from sqlalchemy import text
 
+from backend.contract.base import Json
 from backend.contract.client import ApiError
+from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.records import RunUpdate
 
-
-def test_the_same_key_makes_one_run(backend: Backend) -> None:
-    first = backend.client.create_run(GRPO, name="x", idempotency_key="k")
-    assert backend.client.create_run(GRPO, name="x", idempotency_key="k").id == first.id
-    with pytest.raises(ApiError, match="with another body") as caught:
-        backend.client.create_run(GRPO, name="y", idempotency_key="k")
-    assert caught.value.status == 409
-    assert len(backend.client.runs().items) == 1
+REWARD_MODEL: dict[str, Json] = RewardModelConfig().model_dump(mode="json")
+DPO: dict[str, Json] = DpoConfig().model_dump(mode="json")
+KINDS = ("grpo", "reward_model", "dpo", "sample")
+RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
 
 
 def test_the_stored_configuration_is_shown_as_it_is_even_if_it_would_be_refused_today(backend: Backend) -> None:
@@ -25,9 +23,7 @@ def test_the_stored_configuration_is_shown_as_it_is_even_if_it_would_be_refused_
     with backend.services.database.write() as tx:
         tx.execute(text("update run set config = json_set(config, '$.from_the_future', json('[1]'))"))
     assert backend.client.run(run.id).config["from_the_future"] == [1]
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert claim.config["from_the_future"] == [1]
+    assert Actor(backend.client).claimed().config["from_the_future"] == [1]
 
 
 def test_a_clone_differs_by_its_overrides_and_knows_its_parent(backend: Backend) -> None:
@@ -85,9 +81,7 @@ def test_lists_are_newest_first_filtered_and_paged(backend: Backend) -> None:
     assert [run.name[4] for run in backend.client.runs(kind="training", tag="even").items] == ["4", "2", "0"]
     assert backend.client.runs(kind="training", tag="eve").items == []
     assert [run.name[4] for run in backend.client.runs(kind="training", search="RUN 3 100%").items] == ["3"]
-    assert backend.client.runs(kind="training", search="_").items == [], (
-        "signs that SQL reads as patterns are letters here"
-    )
+    assert backend.client.runs(kind="training", search="_").items == [], "what SQL reads as a pattern is a letter here"
     assert len(backend.client.runs(kind="training", status="queued").items) == 5
     assert backend.client.runs(kind="training", status="running").items == []
     assert [run.name for run in backend.client.runs(kind="sample").items] == ["try"]
@@ -101,12 +95,7 @@ def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend)
     order = [sample.id, urgent.id, old.id, new.id]
     shown = {run.id: run.queue_position for run in backend.client.runs().items}
     assert sorted(shown, key=lambda run_id: shown[run_id] or 0) == order
-    claimed = []
-    for number in range(4):
-        claim = Actor(backend.client, f"worker {number}").claim()
-        assert claim is not None
-        claimed.append(claim.run_id)
-    assert claimed == order
+    assert [Actor(backend.client, f"worker {number}").claimed().run_id for number in range(4)] == order
     assert {run.queue_position for run in backend.client.runs().items} == {None}
 
 
@@ -118,15 +107,10 @@ def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend
     sample = backend.client.create_run(SAMPLE)
     assert trainer.beat().samples_waiting
     serving = Actor(backend.client, "busy")
-    claim = serving.claim("sample")
-    assert claim is not None
-    assert claim.run_id == sample.id
+    assert serving.claimed("sample").run_id == sample.id
     assert serving.claim("sample") is None
     assert not trainer.beat().samples_waiting
     assert backend.client.workers()[0].run_id == trainer.run_id
-
-
-RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
 
 
 @pytest.mark.parametrize(
@@ -145,10 +129,68 @@ def test_only_a_finished_sample_that_asked_the_same_can_be_scored_again(
     again = RESCORING | {"rescores": sample.id}
     with pytest.raises(ApiError, match="which is not a finished sample"):
         backend.client.create_run(again)  # it is queued
-    actor = Actor(backend.client).begin()
-    actor.finish()
+    Actor(backend.client).begin().finish()
     scored = backend.client.create_run(again | {"rewards": {"max_unscored": 0.5}})
     assert scored.config["rescores"] == sample.id
     with pytest.raises(ApiError, match=says) as caught:
         backend.client.create_run(again | changes)
     assert [error["field"] for error in caught.value.details] == ["rescores"]  # type: ignore[index,union-attr,call-overload]
+
+
+def left_by(backend: Backend, config: dict[str, Json]) -> int:
+    """A finished run of this configuration with checkpoint 1."""
+    backend.client.create_run(config)
+    actor = Actor(backend.client).begin(0, *KINDS)
+    actor.report(0, groups=[], metrics={"loss": 0.69})
+    actor.save(1)
+    actor.finish()
+    return actor.run_id
+
+
+def test_runs_on_pairs_are_listed_with_the_other_trainings_and_by_their_kind(backend: Backend) -> None:
+    for config in (REWARD_MODEL, DPO, GRPO):
+        backend.client.create_run(config)
+    backend.client.create_run({"kind": "sample", "prompts": ["a"]})
+    assert [run.kind for run in backend.client.runs(kind="training").items] == ["grpo", "dpo", "reward_model"]
+    assert [run.kind for run in backend.client.runs(kind="dpo").items] == ["dpo"]
+    [run] = backend.client.runs(kind="reward_model").items
+    assert (run.name, run.progress.total_steps) == ("reward model on tiny-arithmetic", 100)
+
+
+def test_a_run_starts_from_a_dpo_runs_weights_but_not_from_a_reward_model(backend: Backend) -> None:
+    policy, judge = left_by(backend, DPO), left_by(backend, REWARD_MODEL)
+    backend.client.create_run({**GRPO, "model": {"source": f"run:{policy}@1"}})
+    for config in (GRPO, REWARD_MODEL, {"kind": "sample", "prompts": ["a"]}):
+        wrong = {**config, "model": {"source": f"run:{judge}@1"}}
+        with pytest.raises(ApiError, match="scores completions and writes none") as caught:
+            backend.client.create_run(wrong)
+        assert caught.value.status == 422
+        answer = backend.client.preflight(wrong)
+        assert [message.field for message in answer.messages if message.level == "error"] == ["model.source"]
+
+
+def test_own_pairs_need_their_three_columns(backend: Backend) -> None:
+    upload = backend.client.upload("pairs.jsonl", b'{"prompt": "a", "chosen": "b"}\n{"prompt": "c", "rejected": "d"}\n')
+    pairs: dict[str, Json] = {"kind": "dataset", "source": f"upload:{upload.id}"}
+    answer = backend.client.preflight({**DPO, "pairs": pairs})
+    found = {message.field: message.text for message in answer.messages if message.level == "error"}
+    assert found == {
+        "pairs.chosen_column": "column chosen is missing in row 2",
+        "pairs.rejected_column": "column rejected is missing in row 1",
+    }
+    with pytest.raises(ApiError, match="column chosen is missing"):
+        backend.client.create_run({**DPO, "pairs": pairs})
+    backend.client.create_run({**DPO, "pairs": {**pairs, "chosen_column": "prompt", "rejected_column": "prompt"}})
+    with pytest.raises(ApiError, match="run 1"):
+        backend.client.delete_upload(upload.id)
+
+
+def test_a_step_of_the_same_shape_tells_how_long_the_next_run_takes(backend: Backend) -> None:
+    backend.client.create_run(REWARD_MODEL)
+    actor = Actor(backend.client).begin(0, *KINDS)
+    actor.report(0, groups=[], metrics={"loss": 0.69, "step_time": 3.0})
+    time = backend.client.preflight(REWARD_MODEL).time
+    assert time is not None
+    assert time.seconds_per_step == 3.0
+    assert backend.client.preflight(DPO).time is None
+    assert backend.client.preflight({**REWARD_MODEL, "budget": {"pairs_per_step": 4}}).time is None

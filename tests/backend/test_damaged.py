@@ -16,9 +16,10 @@ def test_a_damaged_page_is_answered_with_advice(backend: Backend, path: str) -> 
     actor = Actor(backend.client).begin()
     for step in range(3):
         actor.report(step, groups=[group(index, prompt_id="x" * 200) for index in range(30)])
-    _overwrite_pages_of(backend, "prompt_group", "completion")
-    answer = _asked(backend, path)
-    if answer is None:
+    _overwrite_groups(backend)
+    try:
+        answer = backend.http.get(path)
+    except httpx.RemoteProtocolError:
         assert path.endswith("export"), "its status was sent before the first row was read, and it breaks off"
         return
     assert answer.status_code == 500
@@ -37,19 +38,12 @@ def test_a_text_that_is_none_any_more_is_answered_with_advice(backend: Backend) 
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "database_damaged")
 
 
-def _asked(backend: Backend, path: str) -> Any:
-    try:
-        return backend.http.get(path)
-    except httpx.RemoteProtocolError:
-        return None
-
-
-def _overwrite_pages_of(backend: Backend, *tables: str) -> None:
-    """Zeros over the root pages of some tables and of their indexes."""
+def _overwrite_groups(backend: Backend) -> None:
+    """Zeros over the root pages of groups, of completions, and of their indexes."""
     with backend.services.database.read() as tx:
         size = tx.exec_driver_sql("PRAGMA page_size").scalar_one()
-        names = ", ".join(f"'{table}'" for table in tables)
-        roots = tx.exec_driver_sql(f"SELECT rootpage FROM sqlite_master WHERE tbl_name IN ({names})").scalars().all()
+        pages = "SELECT rootpage FROM sqlite_master WHERE tbl_name IN ('prompt_group', 'completion')"
+        roots = tx.exec_driver_sql(pages).scalars().all()
     backend.services.database.close()  # what a connection has read it keeps
     path = backend.home / "groupscope.db"
     # A request may still hold one; until none does, the pages are read from the write-ahead log.

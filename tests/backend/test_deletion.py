@@ -128,6 +128,7 @@ def test_between_any_two_slices_groups_are_whole_and_no_row_hangs_on_nothing(
     assert set(counts[-1].values()) == {0}
     assert rows_of(backend, kept.run_id) == before
     assert backend.client.deletions() == []
+    assert backend.client.create_run(GRPO).id == gone.run_id + 1, "a number is never given twice"
     assert len(backend.client.completions(kept.run_id, search="text 0").items) == 12
     assert len(backend.client.people.choices(backend.client.groups(kept.run_id, step=1).items[0].id)) == 1
 

@@ -9,13 +9,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from processes import free_port
-from recorded import finish, queue, train
+from recorded import checkpoint_of, finish, queue, train
 from serving import TOKEN, Backend, Backends
 from typer.testing import CliRunner, Result
 
@@ -41,8 +41,6 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Backends(tmp_path_factory.mktemp("healthy") / "home") as backends:
         backend = backends.start()
         record(backend)
-        with backend.services.database.write() as tx:
-            tx.exec_driver_sql("UPDATE checkpoint SET store = '#abcd'")
         with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return backend.home
@@ -70,12 +68,10 @@ def record(backend: Backend) -> None:
     size, digest = 2, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # SHA-256 of {}
     manifest = f'{{"files": {{"state.json": {{"size": {size}, "sha256": "{digest}"}}}}}}'.encode()
     (folder / "manifest.json").write_bytes(manifest)
-    with backend.services.database.write() as tx:
-        tx.exec_driver_sql(
-            "INSERT INTO checkpoint (run_id, attempt, step, store, path, sha256, size_bytes, created_at) "
-            "VALUES (?, 1, 2, ?, ?, ?, 2, '2026-01-01 00:00:00')",
-            (run, f"{store}#abcd", f"run-{run}/step-2-attempt-1", doctor.sha256(manifest).hexdigest()),
-        )
+    saved = checkpoint_of(claimed.attempt, 2, run).model_copy(
+        update={"store": "#abcd", "path": f"run-{run}/step-2-attempt-1", "sha256": sha256(manifest).hexdigest()}
+    )
+    backend.client.checkpoint(run, saved)
     finish(backend.client, run, claimed)
     backend.client.upload("sums.jsonl", b'{"prompt": "1+1=", "answer": "2"}\n')
     with backend.services.database.write() as tx:  # the backend's clock of the tests stands in the future
@@ -96,7 +92,10 @@ def test_a_healthy_installation_is_found_healthy(installation: Backend) -> None:
         assert "1 uploads, 2 token traces, 1 checkpoints" in said.output
 
 
-def damage_the_database(backend: Backend) -> None:
+Plant = Callable[[Backend, pytest.MonkeyPatch], object]
+
+
+def damage_the_database(backend: Backend, _: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
         assert database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     with (backend.home / "groupscope.db").open("r+b") as file:
@@ -104,73 +103,83 @@ def damage_the_database(backend: Backend) -> None:
         file.write(bytes(20 * 4096))
 
 
-def age_the_database(backend: Backend) -> None:
-    with backend.services.database.write() as tx:
-        tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9042'")
+def stored(statement: str) -> Plant:
+    """What something else than the backend writes to its database."""
+
+    def write(backend: Backend, _: pytest.MonkeyPatch) -> None:
+        with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
+            database.execute(statement)
+            database.commit()
+
+    return write
 
 
-def orphan_rows(backend: Backend) -> None:
-    with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
-        database.execute("INSERT INTO metric (run_id, name, step, attempt, value) VALUES (77, 'reward', 0, 1, 1.0)")
-        database.commit()
+ORPHAN = stored("INSERT INTO metric (run_id, name, step, attempt, value) VALUES (77, 'reward', 0, 1, 1.0)")
 
 
-def set_the_clock_back(backend: Backend) -> None:
-    with backend.services.database.write() as tx:
-        tx.exec_driver_sql("UPDATE run SET created_at = '2999-01-01 00:00:00.000000'")
+def token_of(content: bytes, mode: int = 0o600) -> Plant:
+    def write(backend: Backend, _: pytest.MonkeyPatch) -> None:
+        (backend.home / "token").write_bytes(content)
+        (backend.home / "token").chmod(mode)
+
+    return write
 
 
-def shorten_an_upload(backend: Backend) -> None:
-    (backend.home / "uploads" / "1.jsonl").write_bytes(b"{}")
+def forget_pydantic(_: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.0" if name == "pydantic" else real(name))
 
 
-def lose_a_trace(backend: Backend) -> None:
-    next((backend.home / "traces").rglob("*.parquet")).unlink()
+def install_a_driver(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = backend.home.parent / "bin"
+    folder.mkdir()
+    shutil.copy("/bin/true", folder / "nvidia-smi")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def damage_a_checkpoint(backend: Backend) -> None:
-    (backend.home / "checkpoints" / "run-1" / "step-2-attempt-1" / "state.json").write_text("{ }")
+DAMAGED = "missing or damaged"
+NO_LIBRARY = "raise ImportError('libcudart.so.13: cannot open shared object file')"
+PLANTED: dict[str, tuple[Plant, str, str]] = {
+    "a damaged database": (damage_the_database, "groupscope.db", "groupscope restore"),
+    "a database of a later version": (
+        stored("UPDATE alembic_version SET version_num = '9042'"),
+        "newer version of groupscope (revision 9042)",
+        "install that version again",
+    ),
+    "orphaned rows": (ORPHAN, "2 rows whose parent is missing", "groupscope restore"),
+    "a clock that was set back": (
+        stored("UPDATE run SET created_at = '2999-01-01 00:00:00.000000'"),
+        "in the future",
+        "set this machine's clock",
+    ),
+    "a short upload": (lambda b, _: (b.home / "uploads" / "1.jsonl").write_bytes(b"{}"), DAMAGED, "from a backup"),
+    "a lost trace": (lambda b, _: next((b.home / "traces").rglob("*.parquet")).unlink(), DAMAGED, "from a backup"),
+    "a damaged checkpoint": (
+        lambda b, _: next((b.home / "checkpoints").rglob("state.json")).write_text("{ }"),
+        "step-2-attempt-1",
+        "earlier checkpoint",
+    ),
+    "an empty token": (token_of(b"\n"), "token holds no token", "the backend makes another"),
+    "a garbled token": (token_of(b"\xff\x00"), "token holds no token", "the backend makes another"),
+    "an open token": (token_of(b"a-token-that-is-long-enough", 0o644), "can be read by other users", "chmod 600"),
+    "an open home": (lambda b, _: b.home.chmod(0o755), "can be read by other users", "chmod 700"),
+    "a full disk": (lambda _, patch: patch.setattr(doctor, "FEW_BYTES", 2**62), "GiB free on the disk", ""),
+    "an old library": (forget_pydantic, "pydantic 2.0 is installed, and >=2.12 is needed", ""),
+    "a driver too new for torch": (install_a_driver, "torch 2.13.0 cannot use it", ""),
+    "a torch that fails": (
+        lambda _, patch: patch.setattr(doctor, "GPU", NO_LIBRARY),
+        "torch fails: ImportError: libcudart.so.13",
+        "",
+    ),
+}
 
 
-def empty_the_token(backend: Backend) -> None:
-    (backend.home / "token").write_text("\n")
-    (backend.home / "token").chmod(0o600)
-
-
-def garble_the_token(backend: Backend) -> None:
-    (backend.home / "token").write_bytes(b"\xff\x00")
-    (backend.home / "token").chmod(0o600)
-
-
-def open_the_home(backend: Backend) -> None:
-    backend.home.chmod(0o755)
-
-
-def open_the_token(backend: Backend) -> None:
-    (backend.home / "token").write_text("a-token-that-is-long-enough")
-    (backend.home / "token").chmod(0o644)
-
-
-@pytest.mark.parametrize(
-    ("plant", "named", "advice"),
-    [
-        (damage_the_database, "groupscope.db", "groupscope restore"),
-        (age_the_database, "newer version of groupscope (revision 9042)", "install that version again"),
-        (orphan_rows, "2 rows whose parent is missing", "groupscope restore"),
-        (set_the_clock_back, "in the future", "set this machine's clock"),
-        (shorten_an_upload, "missing or damaged", "from a backup"),
-        (lose_a_trace, "missing or damaged", "from a backup"),
-        (damage_a_checkpoint, "step-2-attempt-1", "earlier checkpoint"),
-        (empty_the_token, "token holds no token", "the backend makes another"),
-        (garble_the_token, "token holds no token", "the backend makes another"),
-        (open_the_home, "can be read by other users", "chmod 700"),
-        (open_the_token, "can be read by other users", "chmod 600"),
-    ],
-)
-def test_each_planted_fault_of_the_home_is_named_with_what_to_do(
-    installation: Backend, plant: Callable[[Backend], None], named: str, advice: str
+@pytest.mark.parametrize("fault", PLANTED)
+def test_each_planted_fault_is_named_with_what_to_do(
+    installation: Backend, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    plant(installation)
+    plant, named, advice = PLANTED[fault]
+    plant(installation, monkeypatch)
     said = examined(installation)
     problems = said.output[said.output.index("PROBLEM") :]
     assert said.exit_code == 1
@@ -186,15 +195,20 @@ def test_a_flipped_byte_in_a_file_of_the_right_size_is_found_by_a_thorough_look(
     assert (said.exit_code, trace.name in said.output) == (1, True)
 
 
-def test_a_full_disk_is_named(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "FEW_BYTES", 2**62)
-    said = examined(installation)
-    assert (said.exit_code, "GiB free on the disk" in said.output) == (1, True)
-
-
-def test_a_wrong_token_is_named(installation: Backend) -> None:
-    said = examined(installation, token="a-wrong-token-that-is-long")
-    assert (said.exit_code, "show the one of the backend's home" in said.output) == (1, True)
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"token": "a-wrong-token-that-is-long"}, "show the one of the backend's home"),
+        ({"token": ""}, "there is none to show"),
+        ({"url": "http://127.0.0.1:9"}, "nothing answers at http://127.0.0.1:9"),
+    ],
+)
+def test_a_backend_that_is_away_and_a_token_that_opens_nothing_are_one_problem(
+    installation: Backend, asked: dict[str, str], named: str
+) -> None:
+    said = examined(installation, **asked)
+    assert (said.exit_code, said.output.count("PROBLEM")) == (1, 1)
+    assert named in said.output
 
 
 def test_the_home_of_another_user_is_named(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,24 +225,13 @@ def test_the_home_of_another_user_is_named(installation: Backend, monkeypatch: p
     assert "run this as the user that owns it" in said.output
 
 
-def test_without_a_token_one_problem_is_named(installation: Backend) -> None:
-    said = examined(installation, token="")
-    assert (said.exit_code, said.output.count("PROBLEM")) == (1, 1)
-    assert "there is none to show" in said.output
-
-
 def test_a_database_elsewhere_is_left_to_its_own_tools(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    orphan_rows(installation)  # in the file of the home, which nothing uses
+    ORPHAN(installation, monkeypatch)  # in the file of the home, which nothing uses
     monkeypatch.setenv("GROUPSCOPE_DATABASE_URL", "postgresql://db/records")
     said = examined(installation)
     assert (said.exit_code, "names another one" in said.output) == (0, True), said.output
     copied = CliRunner().invoke(app, ["backup", "--home", str(installation.home)])
     assert (copied.exit_code, "with its own tool" in copied.output) == (1, True)
-
-
-def test_a_backend_that_is_away_is_named(installation: Backend) -> None:
-    said = examined(installation, url="http://127.0.0.1:9")
-    assert (said.exit_code, "nothing answers at http://127.0.0.1:9" in said.output) == (1, True)
 
 
 def test_another_program_at_the_backends_address_is_named(installation: Backend) -> None:
@@ -245,39 +248,6 @@ def test_another_program_at_the_backends_address_is_named(installation: Backend)
         said = examined(installation, url=f"http://127.0.0.1:{taken.getsockname()[1]}")
         thread.join()
     assert (said.exit_code, "answered by another program" in said.output) == (1, True)
-
-
-def test_an_old_library_is_named(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {"pydantic": "2.0"}
-    monkeypatch.setattr(
-        doctor,
-        "metadata",
-        SimpleNamespace(
-            version=lambda name: versions.get(name) or metadata.version(name),
-            requires=metadata.requires,
-            PackageNotFoundError=metadata.PackageNotFoundError,
-        ),
-    )
-    said = examined(installation)
-    assert said.exit_code == 1
-    assert "pydantic 2.0 is installed, and >=2.12 is needed" in said.output
-
-
-def test_torch_that_cannot_use_the_driver_is_named(
-    installation: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    shutil.copy("/bin/true", folder / "nvidia-smi")
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    said = examined(installation)
-    assert (said.exit_code, "torch 2.13.0 cannot use it" in said.output) == (1, True)
-
-
-def test_a_torch_that_fails_to_start_is_named(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "GPU", "raise ImportError('libcudart.so.13: cannot open shared object file')")
-    said = examined(installation)
-    assert (said.exit_code, "torch fails: ImportError: libcudart.so.13" in said.output) == (1, True)
 
 
 @pytest.mark.thorough

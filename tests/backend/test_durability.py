@@ -16,22 +16,15 @@ from backend.contract.client import Client, Unreachable
 TOKEN = "test-token"
 
 
-def serve(home: Path, port: int) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        **zygote.OF_SITES,
-        "GROUPSCOPE_HOME": str(home),
-        "GROUPSCOPE_TOKEN": TOKEN,
-        "GROUPSCOPE_BACKEND_PORT": str(port),
-    }
+def serve(home: Path, port: int, client: Client) -> subprocess.Popen[bytes]:
+    """A backend of its own process once it answers the client."""
+    settings = {"HOME": str(home), "TOKEN": TOKEN, "BACKEND_PORT": str(port)}
+    environment = os.environ | zygote.OF_SITES | {f"GROUPSCOPE_{name}": value for name, value in settings.items()}
     log = home.parent / "backend.log"
     process = zygote.start("backend.app", ["backend.app"], environment, log)
     watch(lambda: death_of(process, log))
-    return process
-
-
-def wait_until_healthy(client: Client) -> None:
     wait_until(client.healthy, "the backend answers", patience=30)
+    return process
 
 
 @pytest.mark.slow
@@ -40,8 +33,7 @@ def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) 
     port = free_port()
     acknowledged = []
     with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
-        process = serve(tmp_path, port)
-        wait_until_healthy(client)
+        process = serve(tmp_path, port, client)
         run = client.create_run(GRPO)
         actor = Actor(client).begin()
         for step in range(60):
@@ -51,17 +43,15 @@ def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) 
                 actor.report(step, metrics={"reward": float(step)}, groups=[group(n) for n in range(16)])
             except Unreachable:
                 process.wait()
-                process = serve(tmp_path, port)
-                wait_until_healthy(client)
+                process = serve(tmp_path, port, client)
                 actor.report(step, metrics={"reward": float(step)}, groups=[group(n) for n in range(16)])
             acknowledged.append(step)
         actor.finish()
         process.kill()
         process.wait()
         assert sqlite3.connect(tmp_path / "groupscope.db").execute("pragma integrity_check").fetchone() == ("ok",)
-        process = serve(tmp_path, port)
+        process = serve(tmp_path, port, client)
         try:
-            wait_until_healthy(client)
             assert client.run(run.id).status == "finished"
             assert client.run(run.id).attempt == 1, "its own absence cost the worker no lease"
             assert client.metrics(run.id).series["reward"].step == acknowledged
@@ -75,8 +65,7 @@ def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) 
 def test_stopping_does_not_wait_for_those_who_only_listen(tmp_path: Path) -> None:
     port = free_port()
     with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
-        process = serve(tmp_path, port)
-        wait_until_healthy(client)
+        process = serve(tmp_path, port, client)
         run = client.create_run(GRPO)
         with client._to._http.stream("GET", f"/api/v1/runs/{run.id}/events") as answer:
             assert next(answer.iter_lines()) == ": listening"

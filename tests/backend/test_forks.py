@@ -3,7 +3,7 @@
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,17 @@ from serving import Backend, Backends
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError
+from backend.contract.protocol import CheckpointRef
 from backend.contract.records import Run
-from backend.lifecycle.creation import overridden as _overridden
+from backend.lifecycle.creation import overridden
 
 STEPS, AT = 90, 40
 
 
 def config(**changes: Json) -> dict[str, Any]:
+    """The default configuration with another budget."""
     budget: Any = GRPO["budget"]
-    return {**GRPO, "budget": {**budget, "steps": STEPS}, **changes}
-
-
-def overridden(config: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
-    return _overridden(config, changes).model_dump(mode="json")
+    return {**GRPO, "budget": {**budget, "steps": STEPS, **changes}}
 
 
 def trained(actor: Actor, first: int, last: int, sign: float = 1.0) -> None:
@@ -82,13 +80,16 @@ def read_only(recorded: tuple[Path, Run], tmp_path_factory: pytest.TempPathFacto
         yield backend, forked(backend, recorded[1])[0]
 
 
+def place(checkpoint: CheckpointRef | None) -> tuple[int, int] | None:
+    """Its run and its step."""
+    return (checkpoint.run_id, checkpoint.step) if checkpoint else None
+
+
 def forked(backend: Backend, of: Run, at: int = AT, until: int = 70) -> tuple[Run, Actor]:
     fork = backend.client.fork_run(of.id, at, {"algorithm.kl.beta": 0.5})
     actor = Actor(backend.client)
-    claim = actor.claim()
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.run_id, claim.forked_at, claim.resume.run_id, claim.resume.step) == (fork.id, at, of.id, at)
+    claim = actor.claimed()
+    assert (claim.run_id, claim.forked_at, place(claim.resume)) == (fork.id, at, (of.id, at))
     actor.start(at)
     trained(actor, at, until, -1.0)
     return fork, actor
@@ -109,11 +110,9 @@ def test_a_fork_has_the_steps_of_its_trunk_and_then_its_own(backend: Backend, pa
     assert len(backend.client.completions(fork.id, search="text 1", limit=200).items) == 70
     assert backend.client.step_scores(fork.id, AT - 1).groups[0].prompt_id == f"p{(AT - 1) % 5}"
     actor.save(60)
-    again = Actor(backend.client, "two")
     actor.finish("released")
-    claim = again.claim()
-    assert claim is not None
-    assert [one.step for one in (claim.resume, *claim.earlier) if one is not None] == [60, AT]
+    claim = Actor(backend.client, "two").claimed()
+    assert [place(one) for one in (claim.resume, *claim.earlier)] == [(fork.id, 60), (parent.id, AT)]
 
 
 @pytest.mark.parametrize("window", [(0, 69), (0, 39), (38, 41), (40, 69), (13, 66)])
@@ -143,10 +142,19 @@ def test_a_thinned_series_of_a_fork_is_that_of_its_values(
         assert math.isclose(mean, sum(of_stretch) / len(of_stretch), abs_tol=1e-9)
 
 
-def test_a_fork_of_a_fork_has_both_trunks(backend: Backend, parent: Run) -> None:
+def test_a_fork_of_a_fork_has_both_trunks_and_begins_from_a_checkpoint_of_the_one_or_the_other(
+    backend: Backend, parent: Run
+) -> None:
     fork, actor = forked(backend, parent)
     actor.save(60)
     actor.finish()
+    backend.client.fork_run(fork.id, 55)  # after the checkpoint that the fork itself began from
+    claim = actor.claimed()
+    assert (claim.forked_at, place(claim.resume)) == (55, (parent.id, AT))
+    assert (claim.repeats, claim.trunk_config) == (fork.config, parent.config)
+    backend.client.fork_run(fork.id, 20)  # among the steps that are the parent's
+    claim = actor.claimed()
+    assert (claim.forked_at, claim.resume, claim.repeats) == (20, None, parent.config)
     second, _ = forked(backend, fork, 60, 65)
     series = backend.client.metrics(second.id, names=("reward",)).series["reward"]
     assert series.step == list(range(65))
@@ -157,19 +165,26 @@ def test_a_fork_of_a_fork_has_both_trunks(backend: Backend, parent: Run) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "at", "why"),
     [
-        ({"model.source": "builtin:other"}, "has the weights of that model"),
-        ({"model.lora": {"rank": 8, "alpha": 16}}, "adapters have the shapes"),
-        ({"algorithm.advantage": {"kind": "gae"}}, "has no value head"),
-        ({"budget.steps": AT}, "let it have more"),
+        ({"model.source": "builtin:other"}, AT, "has the weights of that model"),
+        ({"model.lora": {"rank": 8, "alpha": 16}}, AT, "adapters have the shapes"),
+        ({"algorithm.advantage": {"kind": "gae"}}, AT, "has no value head"),
+        ({"budget.steps": AT}, AT, "let it have more"),
+        ({}, STEPS + 1, f"no checkpoint after {STEPS + 1} steps or later.*it has these: {AT}, {STEPS}"),
+        ({"compute.processes": 2}, AT + 1, "2 processes are asked for"),
     ],
 )
-def test_what_a_checkpoint_cannot_become_is_refused_with_the_reason(
-    read_only: tuple[Backend, Run], parent: Run, change: dict[str, Json], why: str
+def test_what_a_checkpoint_cannot_become_and_a_step_that_cannot_be_reached_again_are_refused_with_the_reason(
+    read_only: tuple[Backend, Run], parent: Run, change: dict[str, Json], at: int, why: str
 ) -> None:
+    client, asked = read_only[0].client, {"budget.steps": 2 * STEPS, **change}
     with pytest.raises(ApiError, match=why):
-        read_only[0].client.fork_run(parent.id, AT, change)
+        client.fork_run(parent.id, at, asked)
+    changed = overridden(parent.config, asked).model_dump(mode="json")
+    errors = client.preflight(changed, parent_id=parent.id, fork_at=at)
+    assert not errors.ok
+    assert any(re.search(why, one.text) for one in errors.messages if one.level == "error")
 
 
 def test_a_fork_between_two_checkpoints_begins_from_the_one_before_on_a_worker_that_computes_as_its_run_did(
@@ -178,113 +193,55 @@ def test_a_fork_between_two_checkpoints_begins_from_the_one_before_on_a_worker_t
     fork = backend.client.fork_run(parent.id, 50, {"optimizer.learning_rate": 1e-3})
     assert (fork.forked_at, fork.progress.step) == (50, 50)
     assert [one.step for one in backend.client.steps(fork.id)] == list(range(50))
-    other = Actor(backend.client, "other")
-    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
+    actor, other = Actor(backend.client), Actor(backend.client, "other", versions={"torch": "2.11.0"})
     assert other.claim() is None
-    actor = Actor(backend.client)
-    claim = actor.claim()
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (50, parent.id, AT)
+    claim = actor.claimed()
+    assert (claim.forked_at, place(claim.resume)) == (50, (parent.id, AT))
     assert claim.repeats == claim.trunk_config == parent.config
     actor.start(50)
     actor.save(50)
     actor.finish("released")
-    claim = other.claim()  # from its own checkpoint any worker can go on
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.run_id, claim.resume.run_id, claim.resume.step) == (fork.id, fork.id, 50)
+    claim = other.claimed()  # from its own checkpoint any worker can go on
+    assert (claim.run_id, place(claim.resume)) == (fork.id, (fork.id, 50))
+    other.start(50)
+    trained(other, 50, 60, -1.0)
+    other.save(60)
+    other.finish()
+    backend.client.fork_run(fork.id, 50)  # none of whose steps are the fork's: it comes there in the same way
+    assert other.claim() is None
+    claim = actor.claimed()
+    assert (claim.forked_at, place(claim.resume), claim.repeats) == (50, (parent.id, AT), parent.config)
 
 
-def test_a_fork_before_the_first_checkpoint_begins_where_its_run_began(backend: Backend, parent: Run) -> None:
-    backend.client.fork_run(parent.id, 5)
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert (claim.forked_at, claim.resume, claim.repeats) == (5, None, parent.config)
-
-
-def test_a_fork_of_a_fork_between_two_checkpoints(backend: Backend, parent: Run) -> None:
-    fork, actor = forked(backend, parent)
-    actor.save(60)
-    actor.finish()
-    backend.client.fork_run(fork.id, 55)  # after the checkpoint that the fork itself began from
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (55, parent.id, AT)
-    assert (claim.repeats, claim.trunk_config) == (fork.config, parent.config)
-    backend.client.fork_run(fork.id, 20)  # among the steps that are the parent's
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert (claim.forked_at, claim.resume, claim.repeats) == (20, None, parent.config)
-
-
-def test_a_fork_where_a_fork_between_checkpoints_began_comes_there_in_the_same_way(
+def test_a_fork_before_the_first_checkpoint_begins_where_its_run_began_and_never_before_its_trunk_ends(
     backend: Backend, parent: Run
 ) -> None:
-    fork = backend.client.fork_run(parent.id, 50)
+    backend.client.fork_run(parent.id, 5)
     actor = Actor(backend.client)
-    assert actor.claim() is not None
-    actor.start(50)
-    actor.save(50)
-    trained(actor, 50, 60, -1.0)
-    actor.save(60)
-    actor.finish()
-    backend.client.fork_run(fork.id, 50)  # none of whose steps are the fork's
-    other = Actor(backend.client, "other")
-    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
-    assert other.claim() is None
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert claim.resume is not None
-    assert (claim.forked_at, claim.resume.run_id, claim.resume.step) == (50, parent.id, AT)
-    assert claim.repeats == parent.config
+    claim = actor.claimed()
+    assert (claim.forked_at, claim.resume, claim.repeats) == (5, None, parent.config)
+    with pytest.raises(ApiError, match="was forked at step 5 and begins no earlier"):
+        actor.start(0)
 
 
 def test_a_fork_with_checkpoints_of_its_own_is_never_brought_to_its_beginning_again(
     backend: Backend, parent: Run
 ) -> None:
-    budget: Any = GRPO["budget"]
-    kept = {"budget": {**budget, "steps": STEPS, "keep": {"last": 1}}}
-    backend.client.fork_run(parent.id, 50, kept)
-    actor = Actor(backend.client)
-    assert actor.claim() is not None
-    actor.start(50)
+    backend.client.fork_run(parent.id, 50, {"budget.keep": {"last": 1}})
+    actor = Actor(backend.client).begin(50)
     actor.save(50)
     for step in (60, 70):
         trained(actor, step - 10, step)
         actor.save(step)
     actor.finish("released")
-    claim = Actor(backend.client, "other").claim()
-    assert claim is not None
+    claim = Actor(backend.client, "other").claimed()
     assert claim.repeats is None
     assert [one.step for one in (claim.resume, *claim.earlier) if one is not None] == [70, 50], "where it began stays"
 
 
-@pytest.mark.parametrize(
-    ("change", "at", "why"),
-    [
-        ({}, STEPS + 1, f"no checkpoint after {STEPS + 1} steps or later.*it has these: {AT}, {STEPS}"),
-        ({"compute.processes": 2}, AT + 1, "2 processes are asked for"),
-    ],
-)
-def test_a_step_that_cannot_be_reached_again_is_refused_with_the_reason(
-    read_only: tuple[Backend, Run], parent: Run, change: dict[str, Json], at: int, why: str
-) -> None:
-    backend, _ = read_only
-    asked = {"budget.steps": 2 * STEPS, **change}
-    with pytest.raises(ApiError, match=why):
-        backend.client.fork_run(parent.id, at, asked)
-    errors = backend.client.preflight(overridden(parent.config, asked), parent_id=parent.id, fork_at=at)
-    assert not errors.ok
-    assert any(re.search(why, one.text) for one in errors.messages if one.level == "error")
-
-
 def test_steps_that_a_gpu_computed_are_not_done_again(backend: Backend) -> None:
     run = backend.client.create_run(config())
-    actor = Actor(backend.client)
-    actor.info = actor.info.model_copy(update={"device": "NVIDIA H100"})
-    actor.begin()
+    actor = Actor(backend.client, device="NVIDIA H100").begin()
     trained(actor, 0, AT)
     actor.save(AT)
     with pytest.raises(ApiError, match=r"NVIDIA H100 computed it, and only a CPU.*it has these: 40"):
@@ -295,30 +252,20 @@ def test_steps_that_a_gpu_computed_are_not_done_again(backend: Backend) -> None:
 def test_preflight_of_a_fork_says_what_cannot_change_and_for_which_worker_it_waits(
     backend: Backend, parent: Run
 ) -> None:
-    changed = overridden(parent.config, {"model.lora": {"rank": 8, "alpha": 16}})
+    changed = overridden(parent.config, {"model.lora": {"rank": 8, "alpha": 16}}).model_dump(mode="json")
     found = backend.client.preflight(changed, parent_id=parent.id, fork_at=AT)
     assert [one.field for one in found.messages if one.level == "error"] == ["model.lora"]
     right = backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT)
     assert right.ok
     assert right.completions_per_step is not None
     assert right.total_completions == (STEPS - AT) * right.completions_per_step, "its own, without the trunk's"
-    other = Actor(backend.client, "other")
-    other.info = other.info.model_copy(update={"versions": {"torch": "2.11.0"}})
     backend.clock.now += 3600  # the parent's worker is gone
-    other.claim()
+    Actor(backend.client, "other", versions={"torch": "2.11.0"}).claim()
     waits = backend.client.preflight(parent.config, parent_id=parent.id, fork_at=AT + 1)
     assert any("computes as the run did (CPU; torch 2.13.0)" in one.text for one in waits.messages)
 
 
-def test_a_fork_never_begins_before_its_trunk_ends(backend: Backend, parent: Run) -> None:
-    backend.client.fork_run(parent.id, AT)
-    actor = Actor(backend.client)
-    assert actor.claim() is not None
-    with pytest.raises(ApiError, match=f"was forked at step {AT} and begins no earlier"):
-        actor.start(0)
-
-
-def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_stays_until_they_go(
+def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_goes_with_the_last_of_them(
     backend: Backend, parent: Run
 ) -> None:
     fork, actor = forked(backend, parent)
@@ -336,42 +283,26 @@ def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_stays_
     assert len(backend.client.metrics(fork.id, names=("loss",)).series["loss"].step) == 70
     second = backend.client.fork_run(fork.id, AT)  # its checkpoint is there, too
     backend.client.delete_run(fork.id, keep_trunk=True)
-    assert Actor(backend.client).claim() is not None
+    actor.begin(AT)
     with pytest.raises(ApiError, match="running"):
         backend.client.delete_run(second.id)
-
-
-def test_the_trunk_goes_with_its_last_fork(backend: Backend, parent: Run) -> None:
-    fork, actor = forked(backend, parent)
     actor.finish()
-    backend.client.delete_run(parent.id, keep_trunk=True)
-    backend.client.delete_run(fork.id)
-    wait_until(lambda: not backend.client.deletions(), "both are removed")
+    backend.client.delete_run(second.id)
+    wait_until(lambda: not backend.client.deletions(), "all three are removed")
     with backend.services.database.read() as tx:
         assert tx.exec_driver_sql("SELECT count(*) FROM prompt_group").scalar_one() == 0
         assert tx.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 0
 
 
-def test_a_checkpoint_that_a_fork_began_from_is_not_removed(backend: Backend) -> None:
-    budget: Any = GRPO["budget"]
-    run = backend.client.create_run(config(budget={**budget, "steps": STEPS, "keep": {"last": 1}}))
-    actor = Actor(backend.client).begin()
-    trained(actor, 0, 10)
-    actor.save(10)
-    backend.client.fork_run(run.id, 10)
-    for step in (20, 30):
-        trained(actor, step - 10, step)
-        actor.save(step)
-    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, 30]
-
-
-def test_nor_is_one_from_which_the_steps_up_to_a_fork_are_done_again(backend: Backend) -> None:
-    budget: Any = GRPO["budget"]
-    run = backend.client.create_run(config(budget={**budget, "steps": STEPS, "keep": {"last": 2}}))
+@pytest.mark.parametrize(("keeps", "after", "at"), [(1, 10, 10), (2, 20, 15)])
+def test_a_checkpoint_that_a_fork_began_from_or_from_which_it_repeats_steps_is_not_removed(
+    backend: Backend, keeps: int, after: int, at: int
+) -> None:
+    run = backend.client.create_run(config(keep={"last": keeps}))
     actor = Actor(backend.client).begin()
     for step in (10, 20, 30, 40):
         trained(actor, step - 10, step)
         actor.save(step)
-        if step == 20:
-            backend.client.fork_run(run.id, 15)
-    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, 30, 40]
+        if step == after:
+            backend.client.fork_run(run.id, at)
+    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, *(30, 40)[-keeps:]]

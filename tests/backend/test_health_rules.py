@@ -116,7 +116,9 @@ def test_what_looks_the_same_and_is_no_fault_is_no_hint() -> None:
         reward=0.9, rewards__format__std=0.3, rewards__correctness__std=0.0, rewards__correctness__mean=1.0
     )
     one_odd_step = facts(kl=[0.1] * 29 + [40.0])
-    for run in (solved, longer_and_better, learned_format, one_odd_step):
+    all_kl_penalty = facts(loss=0.02, kl=0.5, grad_norm=0.4)
+    compares_no_siblings = facts(with_("algorithm.advantage", {"kind": "batch_baseline"}), frac_reward_zero_std=1.0)
+    for run in (solved, longer_and_better, learned_format, one_odd_step, all_kl_penalty, compares_no_siblings):
         assert fired(run) == []
 
 
@@ -155,15 +157,6 @@ def test_a_broken_policy_is_never_told_that_its_loss_of_0_is_as_it_should_be(
     assert fired(facts(loss=0.0, grad_norm=0.4, **broken)) == [code]
 
 
-def test_a_loss_that_is_all_kl_penalty_is_not_about_0() -> None:
-    assert fired(facts(loss=0.02, kl=0.5, grad_norm=0.4)) == []
-
-
-def test_dead_groups_are_no_matter_to_an_estimator_that_compares_no_siblings() -> None:
-    config = with_("algorithm.advantage", {"kind": "batch_baseline"})
-    assert fired(facts(config, frac_reward_zero_std=1.0)) == []
-
-
 def test_dead_groups_are_solved_only_where_the_highest_reward_is_known_and_near() -> None:
     learned: Json = [{"name": "model", "kind": "reward_model", "weight": 1.0, "source": "run:1@2"}]
     groups = [GroupFact(29, "zero_variance", 7.0)]
@@ -188,19 +181,13 @@ def test_without_a_highest_reward_the_share_of_right_answers_says_whether_a_task
     share: float, levels: dict[str, str]
 ) -> None:
     series: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": fell(0.5, 0.995), "reward_std": fell(0.4, 0.01)}
-    run = facts(
-        with_("rewards.functions", OWN_BESIDE_CORRECTNESS),
-        frac_reward_zero_std=0.9,
-        rewards__correctness__mean=share,
-        **series,
-    )
+    series |= {"frac_reward_zero_std": 0.9, "rewards__correctness__mean": share}
+    run = facts(with_("rewards.functions", OWN_BESIDE_CORRECTNESS), **series)
     found = check(replace(run, groups=[GroupFact(29, "zero_variance", 1.0)] * 153)).items
     assert {hint.code: hint.level for hint in found} == levels
     dead = next(hint for hint in found if hint.code == "dead_groups")
-    assert (
-        dead.measured
-        == "90 % of the groups of steps 20 to 29 were dead; the rewards of each of these 153 were all equal, at 1."
-    )
+    says = "90 % of the groups of steps 20 to 29 were dead; the rewards of each of these 153 were all equal, at 1."
+    assert dead.measured == says
     assert ("The model has learned most" in dead.advice) is (share > 0.9)
     assert "dead_all_right" not in dead.numbers
 
@@ -255,15 +242,12 @@ def test_the_largest_numbers_have_a_mean_a_median_and_a_share() -> None:
     assert fired(facts(reward=0.5, **spread)) == ["component_dominates"]
 
 
-def test_codes_are_unique_and_words_are_whole() -> None:
-    assert len({rule.code for rule in RULES}) == len(RULES)
-    assert all(rule.words and not rule.words.endswith(".") and "|" not in rule.words for rule in RULES)
-
-
-def test_the_documented_rules_are_those_of_the_code() -> None:
+def test_the_documented_rules_are_those_of_the_code_whose_codes_are_unique_and_words_whole() -> None:
     page = (Path(__file__).parents[2] / "docs/inspector/health.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| (.+) \|$", page, re.MULTILINE)
     assert rows == [(rule.code, rule.words) for rule in RULES]
+    assert len(dict(rows)) == len(RULES)
+    assert not any(words.endswith(".") or "|" in words for _, words in rows)
 
 
 def test_held_out_answers_that_fall_beyond_chance_are_a_hint_while_the_reward_rises() -> None:

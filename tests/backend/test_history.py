@@ -33,23 +33,23 @@ def resumed_at_2(backend: Backend) -> Actor:
     return second
 
 
-def test_series_take_each_step_from_the_attempt_that_is_live_there(backend: Backend) -> None:
-    run_id = resumed_at_2(backend).run_id
-    series = backend.client.metrics(run_id).series
+def test_every_view_shows_each_step_of_the_attempt_that_is_live_there(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    client, run_id = backend.client, second.run_id
+    series = client.metrics(run_id).series
     assert (series["reward"].step, series["reward"].value) == ([0, 1, 2, 3], [1.0, 2.0, 22.0, 23.0])
     assert series["only/first"].step == [0, 1]
-
-
-def test_an_evaluation_of_the_weights_that_the_next_attempt_began_with_stays(backend: Backend) -> None:
-    run_id = resumed_at_2(backend).run_id
-    evaluations = backend.client.metrics(run_id, names=["eval/pass@1"]).series["eval/pass@1"]
-    assert (evaluations.step, evaluations.value) == ([0, 2], [0.1, 0.2])
-
-
-def test_the_same_evaluation_by_the_later_attempt_counts(backend: Backend) -> None:
-    second = resumed_at_2(backend)
-    second.report(2, groups=[], metrics={"eval/pass@1": 0.25})
-    assert backend.client.metrics(second.run_id).series["eval/pass@1"].value == [0.1, 0.25]
+    live = ["first 0", "first 1", "second 2", "second 3"]
+    assert [one.prompt_id for one in client.groups(run_id).items] == live
+    assert [(one.step, sum(one.states.values())) for one in client.steps(run_id)] == [(step, 1) for step in range(4)]
+    run = client.run(run_id)
+    assert run.summary == {"reward": 23.0, "only/first": 1.0, "eval/pass@1": 0.2, "eval/pass@1:first": 0.1}
+    assert run.reward_sparkline == [1.0, 2.0, 22.0, 23.0]
+    assert (run.recent_reward, run.progress.step) == (12.0, 4)
+    evaluations = client.metrics(run_id, names=["eval/pass@1"]).series["eval/pass@1"]
+    assert (evaluations.step, evaluations.value) == ([0, 2], [0.1, 0.2]), "that of the weights it began with stays"
+    second.report(2, groups=[], metrics={"eval/pass@1": 0.25})  # until it is made again
+    assert client.metrics(run_id).series["eval/pass@1"].value == [0.1, 0.25]
 
 
 def test_a_bookmarked_group_is_still_listed_as_superseded_when_a_resume_took_its_step_back(backend: Backend) -> None:
@@ -58,31 +58,11 @@ def test_a_bookmarked_group_is_still_listed_as_superseded_when_a_resume_took_its
     for kept in ("first 0", "first 3", "second 3"):
         backend.client.people.bookmark(prompts[kept], "look again")
     listed = backend.client.groups(run_id, bookmarked=True).items
-    assert [(one.prompt_id, one.superseded) for one in listed] == [
-        ("first 0", False),
-        ("first 3", True),
-        ("second 3", False),
-    ]
+    superseded = [("first 0", False), ("first 3", True), ("second 3", False)]
+    assert [(one.prompt_id, one.superseded) for one in listed] == superseded
     assert [one.prompt_id for one in backend.client.groups(run_id, step=3).items] == ["second 3"]
     assert [one.prompt_id for one in backend.client.groups(run_id, bookmarked=False).items] == ["first 1", "second 2"]
     assert not backend.client.groups_of_prompt(prompt_id="first 3", runs=[run_id]).items
-
-
-@pytest.mark.slow
-def test_groups_and_steps_show_the_live_history_only(backend: Backend) -> None:
-    run_id = resumed_at_2(backend).run_id
-    assert [one.prompt_id for one in backend.client.groups(run_id).items] == [
-        "first 0",
-        "first 1",
-        "second 2",
-        "second 3",
-    ]
-    assert [(one.step, sum(one.states.values())) for one in backend.client.steps(run_id)] == [
-        (0, 1),
-        (1, 1),
-        (2, 1),
-        (3, 1),
-    ]
 
 
 def test_checkpoints_beyond_the_new_beginning_are_no_longer_offered(backend: Backend) -> None:
@@ -90,21 +70,11 @@ def test_checkpoints_beyond_the_new_beginning_are_no_longer_offered(backend: Bac
     assert [(one.attempt, one.step) for one in backend.client.checkpoints(second.run_id)] == [(1, 2)]
     second.save(4)
     second.finish("released")
-    claim = Actor(backend.client).claim()
-    assert claim is not None
+    claim = Actor(backend.client).claimed()
     assert claim.resume is not None
     assert claim.resume.step == 4
     assert [(earlier.step, earlier.path) for earlier in claim.earlier] == [(2, f"run-{second.run_id}/step-2")]
     assert [(one.attempt, one.step) for one in backend.client.checkpoints(second.run_id)] == [(1, 2), (2, 4)]
-
-
-def test_the_list_shows_the_live_metrics_too(backend: Backend) -> None:
-    second = resumed_at_2(backend)
-    run = backend.client.run(second.run_id)
-    assert run.summary == {"reward": 23.0, "only/first": 1.0, "eval/pass@1": 0.2, "eval/pass@1:first": 0.1}
-    assert run.reward_sparkline == [1.0, 2.0, 22.0, 23.0]
-    assert run.recent_reward == 12.0
-    assert run.progress.step == 4
 
 
 def test_the_reward_of_a_run_is_the_mean_of_its_last_ten_steps(backend: Backend) -> None:
@@ -115,8 +85,7 @@ def test_the_reward_of_a_run_is_the_mean_of_its_last_ten_steps(backend: Backend)
         actor.report(step, groups=[], metrics={"reward": 100.0 if step < 5 else None if step == 9 else float(step)})
     expected = fmean(step for step in range(5, 15) if step != 9)
     assert backend.client.run(run_id).recent_reward == pytest.approx(expected)
-    (listed,) = backend.client.runs().items
-    assert listed.recent_reward == pytest.approx(expected)
+    assert backend.client.runs().items[0].recent_reward == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -132,24 +101,17 @@ def test_what_lists_show_is_kept_as_it_would_be_counted_anew(backend: Backend) -
     assert len(run.reward_sparkline) <= 40
 
 
-def test_a_third_attempt_that_begins_earlier_cuts_both_earlier_ones(backend: Backend) -> None:
-    second = resumed_at_2(backend)
-    second.finish("released")
-    third = Actor(backend.client, "third").begin(from_step=1)
-    third.report(1, metrics={"reward": 300.0})
+@pytest.mark.parametrize(("at", "attempts", "saved"), [(1, [1, 3], []), (4, [1, 1, 2, 2, 3], [2])])
+def test_a_third_attempt_cuts_both_earlier_ones_where_it_begins_and_brings_nothing_back(
+    backend: Backend, at: int, attempts: list[int], saved: list[int]
+) -> None:
+    resumed_at_2(backend).finish("released")
+    third = Actor(backend.client, "third").begin(from_step=at)
+    third.report(at, metrics={"reward": 300.0})
     series = backend.client.metrics(third.run_id).series["reward"]
-    assert (series.step, series.value) == ([0, 1], [1.0, 300.0])
-    assert [one.attempt for one in backend.client.groups(third.run_id).items] == [1, 3]
-
-
-@pytest.mark.slow
-def test_a_third_attempt_that_begins_later_brings_nothing_back(backend: Backend) -> None:
-    second = resumed_at_2(backend)
-    second.finish("released")
-    third = Actor(backend.client, "third").begin(from_step=4)
-    third.report(4, metrics={"reward": 300.0})
-    assert [one.attempt for one in backend.client.groups(third.run_id).items] == [1, 1, 2, 2, 3]
-    assert [one.step for one in backend.client.checkpoints(third.run_id)] == [2]
+    assert (series.step, series.value[-1]) == ([*range(at + 1)], 300.0)
+    assert [one.attempt for one in backend.client.groups(third.run_id).items] == attempts
+    assert [one.step for one in backend.client.checkpoints(third.run_id)] == saved
 
 
 def test_an_attempt_that_never_said_where_it_begins_cuts_nothing(backend: Backend) -> None:
@@ -187,7 +149,9 @@ def test_the_curve_of_a_run_that_logs_every_third_step_has_no_gaps_but_those_of_
     assert None not in curve_of((step, float(step)) for step in range(9, 300, 10))[2:]
 
 
-def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation(backend: Backend) -> None:
+def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation_and_the_first_is_told_apart(
+    backend: Backend,
+) -> None:
     run_id = backend.client.create_run(GRPO).id
     for value in (0.5, 0.6):
         actor = Actor(backend.client).begin()
@@ -199,8 +163,10 @@ def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation(backend:
     actor.report(2, groups=[], metrics={"eval/pass@1": 0.7})
     assert backend.client.run(run_id).summary == {"eval/pass@1": 0.7, "eval/pass@1:first": 0.6}
     actor.finish("released")
-    Actor(backend.client).begin(2).report(2, groups=[], metrics={"eval/pass@1": 0.8})
-    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.8, "eval/pass@1:first": 0.6}
+    actor.begin(2)
+    for step, value in ((2, 0.8), (4, 0.9)):
+        actor.report(step, groups=[], metrics={"eval/pass@1": value})
+        assert backend.client.run(run_id).summary == {"eval/pass@1": value, "eval/pass@1:first": 0.6}
 
 
 def test_a_metric_whose_name_looks_like_an_evaluations_is_one_of_training(backend: Backend) -> None:
@@ -232,13 +198,3 @@ def test_the_curve_of_an_earlier_version_goes_on() -> None:
     assert curve.points(stored) == [1.5, None]
     assert curve.points(curve.with_value(stored, 1, 4.0)) == [1.5, 4.0]
     assert curve.points(curve.with_value(stored, 40, 4.0))[0] == 1.5
-
-
-def test_a_first_evaluation_is_told_apart_once_there_is_a_second(backend: Backend) -> None:
-    run_id = backend.client.create_run(GRPO).id
-    actor = Actor(backend.client).begin()
-    actor.report(0, groups=[], metrics={"eval/pass@1": 0.5})
-    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.5}
-    actor.report(2, groups=[], metrics={"eval/pass@1": 0.6})
-    actor.report(4, groups=[], metrics={"eval/pass@1": 0.7})
-    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.7, "eval/pass@1:first": 0.5}

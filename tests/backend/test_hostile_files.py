@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from processes import Site
-from serving import Backends
+from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.errors import Invalid
@@ -174,6 +174,9 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
     "a number of a million digits in JSON lines": ("a.jsonl", b'{"a": ' + b"9" * 1_000_000 + b"}", "line 1: has a number that cannot be read"),
     "infinity": ("a.jsonl", b'{"a": Infinity}', "line 1: has a number that cannot be read: Infinity"),
     "a number above all": ("a.jsonl", b'{"a": 1e999}', "line 1: has a value in column a that holds a number that is not finite"),
+    "a number below all, in a list in an object": ("a.jsonl", b'{"a": 1}\n{"a": {"b": [-1e999]}}', "line 2: has a value in column a that holds a number"),
+    "a column whose name is long": ("a.jsonl", b'{"' + b"x" * 201 + b'": 1}', "has a column whose name begins 'xxx"),
+    "257 columns, one on each line": ("a.jsonl", b"\n".join(b'{"%d": 1}' % n for n in range(257)), "line 257: brings the file to 257 columns"),
     "what is not a number": ("a.json", b'[{"a": NaN}]', "The file is not valid JSON"),
     "no list in the JSON": ("a.json", b'{\n"a": 1}', "The JSON holds no list of objects"),
     "a list of numbers": ("a.json", b"[1, 2]", "row 1: is not an object"),
@@ -276,13 +279,11 @@ def test_a_bomb_is_refused_in_one_sentence_leaves_nothing_and_the_backend_stays_
     assert site.client.uploads()[0].rows == 2
 
 
-def test_rows_that_would_fill_the_disk_are_refused(tmp_path: Path) -> None:
-    with Backends(tmp_path / "home") as backends:
-        backend = backends.start(max_upload_bytes=100_000)
-        file = parquet(pa.table({"a": ["the same text"] * 100_000}))
-        assert len(file) < 10_000
-        with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
-            backend.client.upload("a.parquet", file)
+def test_rows_that_would_fill_the_disk_are_refused(start_backend: Callable[..., Backend]) -> None:
+    file = parquet(pa.table({"a": ["the same text"] * 100_000}))
+    assert len(file) < 10_000
+    with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
+        start_backend(max_upload_bytes=100_000).client.upload("a.parquet", file)
 
 
 def test_what_reads_a_file_has_none_of_the_backends_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,7 @@ GOLDEN = {
     "![x](http://evil.example/x.png)": "![x](http://evil.example/x.png)",
     "[click](javascript:alert(1))": "[click](javascript:alert(1))",
     '=cmd|" /C calc"!A0': '=cmd|" /C calc"!A0',
-    "+cmd()": "+cmd()",
-    "-cmd()": "-cmd()",
-    "@cmd()": "@cmd()",
-    "\t=cmd()": "\t=cmd()",
-    "\r=cmd()": "\r=cmd()",
+    **{formula: formula for formula in ("+cmd()", "-cmd()", "@cmd()", "\t=cmd()", "\r=cmd()")},
     hostile.CONTROLS: hostile.CONTROLS.replace("\x00", "\ufffd"),
 }
 LONGEST = 2**22  # characters of a text
@@ -40,19 +36,14 @@ LONGEST = 2**22  # characters of a text
 
 def record(backend: Backend, texts: list[str]) -> Actor:
     """A run of one group whose completions are these, sent as JSON that is not cleaned before."""
-    run = backend.client.create_run(GRPO)
+    backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()
-    assert actor.run_id == run.id
-    body = {
-        "attempt": 1,
-        "seq": 0,
-        "step": 0,
-        "groups": [group(rewards=[1.0, *[0.0] * (len(texts) - 1)]).model_dump(mode="json")],
-    }
-    for completion, text in zip(body["groups"][0]["completions"], texts, strict=True):
+    sent = group(rewards=[1.0, *[0.0] * (len(texts) - 1)]).model_dump(mode="json")
+    for completion, text in zip(sent["completions"], texts, strict=True):
         completion["text"] = text
-    secret = {"Groupscope-Claim": backend.client.secrets[run.id, 1], "Content-Type": "application/json"}
-    answer = backend.http.post(f"/api/v1/worker/runs/{run.id}/report", content=json.dumps(body), headers=secret)
+    body = {"attempt": 1, "seq": 0, "step": 0, "groups": [sent]}
+    secret = {"Groupscope-Claim": backend.client.secrets[actor.run_id, 1], "Content-Type": "application/json"}
+    answer = backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/report", content=json.dumps(body), headers=secret)
     assert answer.status_code == 200, answer.text
     return actor
 

@@ -3,14 +3,14 @@
 from functools import partial
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, completion
+from acting import GRPO, SAMPLE, Actor, group
 from serving import Backend
 
 from backend.app import sweep_once
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.client import ApiError
-from backend.contract.groups import GroupReport, StepSummary
+from backend.contract.groups import StepSummary
 
 
 def status(backend: Backend, run_id: int) -> str:
@@ -42,12 +42,8 @@ def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
     assert running.reward_sparkline == [1.0]
     assert client.metrics(run.id).series["kl"].value == [None]
     [listed] = client.groups(run.id).items
-    assert (listed.best, listed.worst, listed.rewards, listed.advantages) == (
-        "text 0",
-        "text 1",
-        [1.0, 0.0],
-        [0.5, -0.5],
-    )
+    assert (listed.best, listed.worst) == ("text 0", "text 1")
+    assert (listed.rewards, listed.advantages) == ([1.0, 0.0], [0.5, -0.5])
     whole = client.group(listed.id)
     assert [one.text for one in whole.completions] == ["text 0", "text 1"]
     assert whole.completions[0].rewards[0].name == "correctness"
@@ -76,8 +72,7 @@ def test_a_pause_takes_effect_at_the_step_boundary_and_the_run_goes_on_from_its_
     assert said(backend, run.id) == ["attempt 1 ended after step 1: somebody paused the run"]
     assert Actor(backend.client).claim() is None
     backend.client.command(run.id, "resume")
-    claim = Actor(backend.client, "two").claim()
-    assert claim is not None
+    claim = Actor(backend.client, "two").claimed()
     assert (claim.attempt, claim.resume and claim.resume.step) == (2, 1)
 
 
@@ -137,14 +132,6 @@ def test_why_an_attempt_was_ended_stands_on_the_stopped_runs_page_and_in_its_log
     assert (line.level, line.message) == ("warning", "attempt 1 ended: Stopped: it did not answer.")
 
 
-def test_why_an_attempt_failed_stays_in_the_log_when_the_run_goes_on(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    Actor(backend.client).begin().fail(retryable=True)
-    Actor(backend.client, "two").begin()
-    assert backend.client.run(run.id).error is None
-    assert [line.level for line in backend.client.logs(run.id).items] == ["error"]
-
-
 def test_a_released_run_queues_again_and_costs_no_budget(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     for _ in range(5):
@@ -162,13 +149,16 @@ def test_what_waits_is_paused_and_stopped_at_once(backend: Backend) -> None:
     assert Actor(backend.client).claim() is None
 
 
-def test_retryable_failures_queue_again_until_the_budget_is_spent(backend: Backend) -> None:
+def test_retryable_failures_queue_again_until_the_budget_is_spent_and_stay_in_the_log(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     for expected in ("queued", "queued", "failed"):
-        Actor(backend.client).begin().fail(retryable=True)
+        actor = Actor(backend.client).begin()
+        assert backend.client.run(run.id).error is None
+        actor.fail(retryable=True)
         assert status(backend, run.id) == expected
     failed = backend.client.run(run.id)
     assert (failed.failures, failed.error and failed.error.code) == (3, "out_of_memory")
+    assert [line.level for line in backend.client.logs(run.id).items] == ["error"] * 3
 
 
 def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_clean_slate(backend: Backend) -> None:
@@ -179,37 +169,28 @@ def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_
     assert status(backend, run.id) == "failed"
     retried = backend.client.command(run.id, "retry")
     assert (retried.status, retried.failures, retried.error, retried.finished_at) == ("queued", 0, None, None)
-    claim = Actor(backend.client).claim()
-    assert claim is not None
-    assert claim.attempt == 2
+    assert Actor(backend.client).claimed().attempt == 2
 
 
-def test_a_retry_says_that_the_checkpoint_it_starts_from_was_deleted(backend: Backend) -> None:
-    source = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+def test_a_retry_says_that_the_checkpoint_it_starts_from_or_the_upload_it_reads_was_deleted(backend: Backend) -> None:
+    client, source = backend.client, backend.client.create_run(GRPO)
+    actor = Actor(client).begin()
     actor.report(0)
     actor.save(1)
     actor.finish()
-    run = backend.client.create_run({**GRPO, "model": {"source": f"run:{source.id}@1"}})
-    Actor(backend.client).begin().fail()
-    assert backend.client.command(run.id, "retry").status == "queued"
-    backend.client.command(run.id, "stop")
-    backend.client.delete_run(source.id)
-    said = refusal(lambda: backend.client.command(run.id, "retry"))
-    assert "clone it and change model.source: run 1 has no checkpoint at step 1" in said
-    assert status(backend, run.id) == "stopped"
-
-
-def test_a_retry_says_that_the_upload_it_reads_was_deleted(backend: Backend) -> None:
-    upload = backend.client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "3"}\n')
-    run = backend.client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
-    backend.client.command(run.id, "stop")
-    assert backend.client.command(run.id, "retry").status == "queued"
-    backend.client.command(run.id, "stop")
-    backend.client.delete_upload(upload.id)
-    said = refusal(lambda: backend.client.command(run.id, "retry"))
-    assert f"clone it and change its data: upload {upload.id} was deleted" in said
-    assert status(backend, run.id) == "stopped"
+    upload = client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "3"}\n')
+    starting = client.create_run({**GRPO, "model": {"source": f"run:{source.id}@1"}})
+    reading = client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
+    for run in (starting, reading):
+        client.command(run.id, "stop")
+        assert client.command(run.id, "retry").status == "queued"
+        client.command(run.id, "stop")
+    client.delete_run(source.id)
+    client.delete_upload(upload.id)
+    changes = "model.source: run 1 has no checkpoint at step 1", f"its data: upload {upload.id} was deleted"
+    for run, change in zip((starting, reading), changes, strict=True):
+        assert f"clone it and change {change}" in refusal(partial(client.command, run.id, "retry"))
+        assert status(backend, run.id) == "stopped"
 
 
 def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> None:
@@ -223,32 +204,14 @@ def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> N
         assert "is finished" in refusal(partial(backend.client.command, run.id, verb))
 
 
-def test_a_deleted_run_is_gone_with_everything_it_had(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="hello")])
-    actor.save(1)
-    actor.finish()
-    group_id = backend.client.groups(run.id).items[0].id
-    backend.client.delete_run(run.id)
-    for gone in (lambda: backend.client.run(run.id), lambda: backend.client.group(group_id)):
-        with pytest.raises(ApiError, match="There is no"):
-            gone()
-    assert backend.client.create_run(GRPO).id == run.id + 1, "a number is never given twice"
-
-
 def test_a_sample_has_a_single_step(backend: Backend) -> None:
     run = backend.client.create_run(SAMPLE)
     actor = Actor(backend.client).begin()
-    actor.report(0, groups=[GroupReport(**vars_of_group(), completions=[completion()])])
+    actor.report(0, groups=[group(rewards=[1.0])])
     actor.finish()
     assert backend.client.run(run.id).progress.step == backend.client.run(run.id).progress.total_steps == 1
     assert backend.client.runs(kind="training").items == []
     assert [one.id for one in backend.client.runs().items] == [run.id]
-
-
-def vars_of_group() -> dict[str, object]:
-    return {"index": 0, "prompt_id": "a", "prompt_text": "2 + 2", "state": "zero_variance", "scored": 1}
 
 
 def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -> None:
@@ -285,9 +248,7 @@ def test_a_run_whose_worker_died_settles_as_the_person_asked(backend: Backend) -
 def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     for attempt in (1, 2, 3):
-        claim = Actor(backend.client).claim()
-        assert claim is not None
-        assert claim.attempt == attempt
+        assert Actor(backend.client).claimed().attempt == attempt
         backend.clock.now += 31
     assert Actor(backend.client).claim() is None
     sweep_once(backend.services)
@@ -299,15 +260,11 @@ def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend)
 def test_every_attempt_begins_from_the_commit_of_the_first(backend: Backend) -> None:
     run, first, other = backend.client.create_run(GRPO), "a" * 40, "b" * 40
     actor = Actor(backend.client)
-    claim = actor.claim()
-    assert claim is not None
-    assert claim.model_commit is None
+    assert actor.claimed().model_commit is None
     backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="CPU", model_commit=first))
     assert backend.client.run(run.id).model_commit == first
     actor.finish("released")
-    claim = actor.claim()
-    assert claim is not None
-    assert claim.model_commit == first
+    assert actor.claimed().model_commit == first
     backend.client.start(run.id, p.Start(attempt=2, from_step=0, device="CPU", model_commit=other))
     assert backend.client.run(run.id).model_commit == first
 

@@ -1,7 +1,6 @@
 """An answer that got lost on the wire: the same request again changes nothing, and another one in its place is refused."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 from acting import GRPO, Actor, group
@@ -16,21 +15,9 @@ from backend.storage.tables import metadata
 Send = Callable[[Actor], object]
 
 
-@dataclass(frozen=True)
-class Message:
-    """Something that is sent, the same with another body, and with which code that one is refused."""
-
-    send: Send
-    otherwise: Send
-    refused: str
-
-
-def report(value: float, *, step: int = 0, **fields: object) -> Send:
-    def send(actor: Actor) -> object:
-        values = {"attempt": actor.attempt, "seq": 0, "step": step, "metrics": {"reward": value}, "groups": [group()]}
-        return actor.client.report(actor.run_id, p.Report.model_validate(values | fields))
-
-    return send
+def report(value: float, **fields: object) -> Send:
+    values = {"seq": 0, "step": 0, "metrics": {"reward": value}, "groups": [group()]} | fields
+    return lambda actor: actor.client.report(actor.run_id, p.Report.model_validate(values | {"attempt": actor.attempt}))
 
 
 def two_reports(value: float) -> Send:
@@ -53,16 +40,17 @@ def sweep(name: str) -> Send:
     return lambda actor: actor.client.create_sweep(name, [{"config": GRPO}] * 3, idempotency_key="key")
 
 
-MESSAGES = {
-    "start": Message(lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict"),
-    "report": Message(report(1.0), report(2.0), "report_conflict"),
-    "reports": Message(two_reports(1.0), two_reports(2.0), "report_conflict"),
-    "evaluation": Message(evaluation(1.0), evaluation(2.0), "report_conflict"),
-    "checkpoint": Message(lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict"),
-    "finish": Message(lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost"),
-    "fail": Message(lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost"),
-    "run": Message(submit("one"), submit("two"), "conflict"),
-    "sweep": Message(sweep("one"), sweep("two"), "conflict"),
+# What is sent, the same with another body, and the code with which that one is refused.
+MESSAGES: dict[str, tuple[Send, Send, str]] = {
+    "start": (lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict"),
+    "report": (report(1.0), report(2.0), "report_conflict"),
+    "reports": (two_reports(1.0), two_reports(2.0), "report_conflict"),
+    "evaluation": (evaluation(1.0), evaluation(2.0), "report_conflict"),
+    "checkpoint": (lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict"),
+    "finish": (lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost"),
+    "fail": (lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost"),
+    "run": (submit("one"), submit("two"), "conflict"),
+    "sweep": (sweep("one"), sweep("two"), "conflict"),
 }
 
 
@@ -85,24 +73,29 @@ def wire(backend: Backend) -> Iterator[tuple[Wire, Actor]]:
         yield between, Actor(client).begin()
 
 
+def unanswered(between: Wire, send: Callable[[], object]) -> None:
+    """The answer to what is sent gets lost."""
+    between.loses = lambda _path: True
+    with pytest.raises(Unreachable):
+        send()
+    between.loses = lambda _path: False
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_what_was_committed_and_not_answered_can_be_sent_again(
     backend: Backend, wire: tuple[Wire, Actor], name: str
 ) -> None:
-    (between, actor), message = wire, MESSAGES[name]
+    (between, actor), (send, otherwise, refused) = wire, MESSAGES[name]
     before = rows(backend)
-    between.loses = lambda _path: True
-    with pytest.raises(Unreachable):
-        message.send(actor)
-    between.loses = lambda _path: False
+    unanswered(between, lambda: send(actor))
     committed = rows(backend)
     assert (committed != before) is (name != "start")  # which the fixture had sent
-    answers = [message.send(actor) for _ in range(2)]
+    answers = [send(actor) for _ in range(2)]
     assert answers[0] == answers[1]
     assert getattr(answers[0], "duplicate", True) is True
     with pytest.raises(ApiError) as caught:
-        message.otherwise(actor)
-    assert (caught.value.status, caught.value.code) == (409, message.refused)
+        otherwise(actor)
+    assert (caught.value.status, caught.value.code) == (409, refused)
     assert rows(backend) == committed
 
 
@@ -111,23 +104,17 @@ def test_a_claim_that_was_not_answered_gives_the_same_run_when_it_is_sent_again(
 ) -> None:
     between, actor = wire
     runs = [backend.client.create_run(GRPO).id for _ in range(2)]
-    between.loses = lambda _path: True
-    with pytest.raises(Unreachable):
-        actor.claim()
-    between.loses = lambda _path: False
+    unanswered(between, actor.claim)
     committed = rows(backend)
     assert Actor(backend.client, "other").claim("sample") is None
-    again = actor.claim()
-    assert again is not None
+    again = actor.claimed()
     assert (again.run_id, again.attempt) == (runs[0], 1)
     assert rows(backend).keys() == committed.keys()
     for name in ("run", "attempt", "run_event"):
         assert len(rows(backend)[name]) == len(committed[name]), "nothing was claimed a second time"
     actor.start()
     actor.beat()
-    following = actor.claim()
-    assert following is not None
-    assert following.run_id == runs[1], "once it was answered, the next claim is another"
+    assert actor.claimed().run_id == runs[1], "once it was answered, the next claim is another"
 
 
 def test_a_key_of_another_workers_claim_is_refused_and_gives_nothing_away(backend: Backend) -> None:
@@ -144,13 +131,10 @@ def test_a_claim_whose_worker_died_before_the_answer_gives_its_run_to_nobody_unt
 ) -> None:
     between, actor = wire
     run = backend.client.create_run(GRPO)
-    between.loses = lambda _path: True
-    with pytest.raises(Unreachable):
-        actor.claim()
+    unanswered(between, actor.claim)
     heir = Actor(backend.client, "heir")
     assert heir.claim() is None
     backend.clock.now += 31
     claims = {claim.run_id: claim.attempt for claim in iter(heir.claim, None)}
     assert claims[run.id] == 2
-    between.loses = lambda _path: False
     assert actor.claim() is None, "the key of a claim that was lost to another opens nothing"

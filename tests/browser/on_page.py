@@ -78,6 +78,10 @@ def fill(page: Page, label: str, value: str, within: str = "body") -> None:
     expect(field(page, label, within)).to_have_value(value)
 
 
+def metric(page: Page, label: str) -> Locator:
+    return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
+
+
 def unfold(section: Locator) -> None:
     """Unfold a section, to its whole height: while it unfolds, and scrolled to before, what is in it moves away under the mouse."""
     section.locator("summary").click()

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import recorded
 from hostile import ESCAPES, IMAGE, MARKDOWN, SCRIPT
 from processes import Site
 
 from backend.contract.client import Client
-from backend.contract.protocol import Claim
+from backend.contract.groups import GroupReport
+from backend.contract.protocol import Claim, Report
 
 HOSTILE = (SCRIPT, IMAGE, MARKDOWN, ESCAPES)
 
@@ -32,3 +34,13 @@ class Stack:
     @property
     def client(self) -> Client:
         return self.site.client
+
+    def go_on(self, first: GroupReport | None = None) -> int:
+        """A step more of the run under way, of 60 live groups but for the first one; its number."""
+        run_id, claim = self.live
+        step = self.client.steps(run_id)[-1].step + 1
+        groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0]) for index in range(60)]
+        groups[0] = first or groups[0]
+        report = Report(attempt=claim.attempt, seq=step + 1, step=step, groups=groups, metrics={"reward": 0.9})
+        self.client.report(run_id, report)
+        return step

@@ -79,14 +79,10 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(op
         name=f"hostile {IMAGE}",
     )
     info = p.WorkerInfo(name="hostile sampler", device="cpu", store="recorded", reward_functions=[PYTHON["function"]])
-    claim = stack.client.ask(p.ClaimRequest(worker=info, kinds=["sample"])).claim
-    assert claim is not None
-    assert claim.run_id == sample.id
-    stack.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    claim = recorded.claim(stack.client, sample.id, worker=info, kind="sample")
     groups = [recorded.group_of(0, [1.0] * 4), recorded.group_of(1, [1.0, None, 0.0, 0.9], texts=HOSTILE, prompt=IMAGE)]
-    report = p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={})
-    stack.client.report(sample.id, report)
-    stack.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    recorded.report(stack.client, sample.id, claim.attempt, 0, groups)
+    recorded.finish(stack.client, sample.id, claim)
 
     page = open_page("about:blank")
     opened: list[str] = []

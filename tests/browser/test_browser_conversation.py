@@ -64,7 +64,7 @@ def group_of(stack: Stack, recording: Recording) -> int:
     return group.id
 
 
-def test_a_card_shows_both_ends_and_the_opened_conversation_all_of_it(
+def test_both_ends_are_shown_then_all_of_it_its_words_are_found_and_the_report_of_its_run_has_its_turns(
     open_page: Open, stack: Stack, recording: Recording
 ) -> None:
     page = open_page(f"/group?id={group_of(stack, recording)}")
@@ -91,18 +91,16 @@ def test_a_card_shows_both_ends_and_the_opened_conversation_all_of_it(
     page.locator(".tokens .untrained").nth(0).hover()
     expect(page.locator(".panel .place")).to_contain_text("not trained on")
 
-
-def test_two_conversations_are_compared_turn_by_turn(open_page: Open, stack: Stack, recording: Recording) -> None:
-    page = open_page(f"/group?id={group_of(stack, recording)}&diff=1,2")
-    marks = page.locator(".two-sides mark")
-    expect(marks).to_have_text(["here", "nowhere"])
-    expect(page.get_by_text(re.compile("They share 99 % of their words"))).to_be_visible()
-
-
-def test_its_words_are_found_and_the_report_of_its_run_has_its_turns(stack: Stack, recording: Recording) -> None:
     run_id = recording.run_id or 0
     found = stack.client.completions(run_id, search=NEEDLE).items
     assert [NEEDLE in hit.excerpt for hit in found] == [True, True]
     text = report(gather(stack.client, run_id))
     assert text.count('class="turn untrained') >= 2 * 2
     assert NEEDLE in text
+
+
+def test_two_conversations_are_compared_turn_by_turn(open_page: Open, stack: Stack, recording: Recording) -> None:
+    page = open_page(f"/group?id={group_of(stack, recording)}&diff=1,2")
+    marks = page.locator(".two-sides mark")
+    expect(marks).to_have_text(["here", "nowhere"])
+    expect(page.get_by_text(re.compile("They share 99 % of their words"))).to_be_visible()

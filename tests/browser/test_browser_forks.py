@@ -50,10 +50,7 @@ def test_from_a_chart_to_the_comparison_of_a_fork_with_its_parent(open_page: Ope
         wait_until(lambda line=line, count=count: points(line) == count, f"{label} has its points")  # type: ignore[misc]
 
 
-def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(open_page: Open, stack: Stack, worker: Worker) -> None:
-    worker()
-    parent = stack.client.create_run(tiny_run(STEPS, every=4), name="sparse")
-    assert stack.site.wait_for_end(parent.id).status == "finished"
+def test_a_fork_between_two_checkpoints_is_asked_for_by_its_step(open_page: Open, parent: Run) -> None:
     page = open_page(f"/run?id={parent.id}")
     page.get_by_role("button", name="Fork here").click()
     step = page.get_by_role("spinbutton", name="After another step")

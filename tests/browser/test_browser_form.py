@@ -1,9 +1,10 @@
-"""The form in a browser: what cannot work is refused where it stands, with the numbers and the way out."""
+"""The form in a browser: what cannot work is refused where it stands, with the numbers and the way out; models, scripts and files go in."""
 
+import re
 from pathlib import Path
 
 import pytest
-from on_page import Open, drawn, field, fill
+from on_page import Open, drawn, field, fill, rows
 from playwright.sync_api import Dialog, expect
 
 pytestmark = pytest.mark.thorough
@@ -93,3 +94,51 @@ def test_a_script_for_trl_goes_out_is_changed_and_comes_back(open_page: Open, tm
     dialog.get_by_role("button", name="Fill the form").click()
     expect(page.get_by_text("num_generations is computed in line")).to_be_visible()
     expect(field(page, "Learning rate")).to_have_value("1e-6")
+
+
+def test_the_chosen_model_stays_chosen_while_its_line_follows_the_settings(open_page: Open) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    chooser = field(page, "Model")
+    chooser.click()
+    page.get_by_role("option").filter(has_text="SmolLM2 135M Instruct").click()
+    line = re.compile("SmolLM2 135M Instruct · comes along · 135 million parameters · .*GiB")
+    expect(chooser).to_have_value(line)
+    before = chooser.input_value()
+    for new_tokens in ("900", "90"):
+        fill(page, "Max new tokens", new_tokens)
+        expect(chooser).not_to_have_value(before)
+        expect(chooser).to_have_value(line)
+        before = chooser.input_value()
+    expect(page.locator(".st-key-section-model")).to_contain_text("smollm2-135m-instruct · all weights")
+    expect(page.get_by_role("button", name="Start run")).to_be_enabled()
+
+
+def test_a_file_that_cannot_be_read_is_refused_and_the_next_is_sent_alone_while_the_form_is_filled_in(
+    open_page: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text('question,answer\n1,2\n"3,4\n')
+    page = open_page("/new-run?recipe=grpo")
+    task = page.get_by_test_id("stSelectbox").filter(has=page.get_by_text("Task", exact=True))
+    task.get_by_role("combobox").click()
+    page.get_by_role("option", name="dataset").click()
+    drawn(page)
+    expect(page.get_by_role("button", name="Start run")).to_be_disabled()
+    page.locator("input[type=file]").set_input_files(file)
+    refusal = page.locator(".st-key-section-task-dataset").get_by_test_id("stAlert")
+    expect(refusal).to_contain_text("line 3: cannot be read: a quotation mark opens a cell, and nothing closes it")
+    expect(page.get_by_role("button", name="Start run")).to_be_disabled()
+
+    lines = (f'"What is {n} + {n}, and {"x" * 40}?";{2 * n};{"ab"[n % 2]}\n' for n in range(100_000))
+    file.write_text("question;answer;topic\n" + "".join(lines))
+    page.locator("input[type=file]").set_input_files(file)
+    # which of them a look at it finds is luck: the words of each are held by the page's tests
+    expect(page.get_by_text("mine.csv: ")).to_contain_text(re.compile("waiting for its turn|rows read"))
+    page.get_by_role("textbox", name="System prompt").fill("Answer with a number.")
+    page.get_by_role("textbox", name="System prompt").press("Control+Enter")
+    counted = page.get_by_text("100,000 rows · 3 columns")
+    expect(counted).to_contain_text("CSV, separated by semicolons", timeout=120_000)
+    expect(page.get_by_text("rows to train on")).to_contain_text("90,000 rows to train on, 10,000 held out")
+    assert rows(page, "topic")[1][1:] == ["2", "b"]
+    expect(page.get_by_role("textbox", name="System prompt")).to_have_value("Answer with a number.")
+    expect(page.get_by_role("button", name="Start run")).to_be_enabled()

@@ -1,14 +1,13 @@
-"""A group in a browser: by keyboard from completion to completion, and two of them side by side, on finished and live runs."""
+"""A group in a browser: by keyboard from completion to completion, two of them side by side, and how one comes to it from a word, a table or
+its prompt, on finished and live runs."""
 
 import re
 
 import pytest
 import recorded
-from on_page import Open, cards, drawn, press
+from on_page import Open, cards, click_row, drawn, field, press, rows
 from playwright.sync_api import Page, expect
 from stack import Stack
-
-from backend.contract.protocol import Report
 
 pytestmark = pytest.mark.thorough
 
@@ -76,7 +75,7 @@ def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Open, st
 
 
 def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(open_page: Open, stack: Stack) -> None:
-    run_id, claim = stack.live
+    run_id, _ = stack.live
     newest = stack.client.steps(run_id)[-1].step
     groups = [one.id for one in stack.client.groups(run_id, step=newest, sort="index").items]
     text = " ".join(f"word{place}" for place in range(400))
@@ -87,10 +86,7 @@ def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(open
     page.get_by_role("button", name="What the model read").click()
     read = page.get_by_text("<|user|>")
     expect(read).to_be_visible()
-    long = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0], texts=[text] * 4) for index in range(2)]
-    seq = stack.client.run(run_id).progress.step + 100
-    report = Report(attempt=claim.attempt, seq=seq, step=newest + 1, groups=long, metrics={"reward": 0.9})
-    stack.client.report(run_id, report)
+    stack.go_on(recorded.group_of(0, [1.0, 0.1, 0.0, 1.0], texts=[text] * 4))
     expect(forth).to_be_enabled()
     expect(read).to_be_visible()
     assert f"id={groups[0]}" in page.url
@@ -104,3 +100,50 @@ def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(open
     expect(fold).not_to_contain_text("word200 ", use_inner_text=True)
     fold.locator("summary").click()
     expect(fold).to_contain_text("word200 ", use_inner_text=True)
+
+
+def test_a_word_leads_to_its_group_and_back_to_the_search(open_page: Open, stack: Stack) -> None:
+    run_id = stack.live[0]
+    page = open_page(f"/run?id={run_id}&tab=search")
+    assert stack.client.completions(run_id, search="answer", limit=1).items
+    field(page, "Search in completions").fill("answer")
+    page.wait_for_url(re.compile("find=answer"))  # it is searched as soon as somebody pauses
+    drawn(page)
+    click_row(page, f"found-{run_id}", 0)
+    page.wait_for_url(re.compile(r"/group\?.*tokens=\d+"))
+    expect(page.locator("[class*='st-key-opened-']").first).to_be_visible()
+    page.go_back()
+    expect(field(page, "Search in completions")).to_have_value("answer")
+    assert len(rows(page, "completion")) > 1
+
+
+def test_a_filtered_table_leads_to_a_group_and_is_filtered_still(open_page: Open, stack: Stack) -> None:
+    run_id = stack.first
+    step = stack.client.groups(run_id, state="live", limit=1).items[0].step
+    live = stack.client.groups(run_id, step=step, state="live", limit=200).items
+    page = open_page(f"/run?id={run_id}&tab=groups&step={step}&show=live")
+    shown = rows(page, "best ends with")
+    assert 0 < len(shown) <= len(live)
+    click_row(page, f"groups-{run_id}", 0)
+    page.wait_for_url(re.compile(rf"/group\?.*\bid={live[0].id}\b"))
+    expect(page.get_by_text(f"Group {live[0].index + 1} of")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".st-key-show").get_by_role("radio", name="live", exact=True)).to_be_checked()
+    assert rows(page, "best ends with") == shown
+
+
+def test_a_prompts_draws_grow_while_the_run_goes_on(open_page: Open, stack: Stack) -> None:
+    run_id, claim = stack.live
+    step = stack.client.run(run_id).progress.step
+    prompt = stack.client.prompts(run_id, limit=1).items[0]
+    page = open_page(f"/prompt?prompt={prompt.prompt_id}&runs={run_id}")
+    known = len(stack.client.groups_of_prompt(prompt_id=prompt.prompt_id, runs=[run_id], limit=200).items)
+    expect(page.get_by_text(f"{known} draws")).to_be_visible()
+    page.get_by_label("One draw").click()
+    expect(page.get_by_text("Two draws compared")).to_be_visible()
+    page.keyboard.press("Escape")
+    [drawn_before] = stack.client.groups_of_prompt(prompt_id=prompt.prompt_id, runs=[run_id], limit=1).items
+    group = recorded.group_of(drawn_before.index, [1.0, 0.0, 0.0, 0.1])
+    assert group.prompt_id == prompt.prompt_id
+    recorded.report(stack.client, run_id, claim.attempt, step, [group])
+    expect(page.get_by_text(f"{known + 1} draws")).to_be_visible()

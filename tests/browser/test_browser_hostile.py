@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import recorded
 from chromium import ARGUMENTS, PATIENCE, installed
-from on_page import drawn
+from on_page import Open, drawn
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 from processes import wait_until
 from stack import Stack
@@ -227,3 +227,20 @@ def test_every_export_brings_hostile_texts_back(stack: Stack) -> None:
     client.people.choose(group.id, better=best.id, worse=worst.id)
     pair = json.loads(b"".join(client.people.preferences(run_id)).splitlines()[0])
     assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == [best.text, worst.text]
+
+
+def test_no_table_offers_its_cells_as_csv_where_a_text_may_be_a_formula(open_page: Open, stack: Stack) -> None:
+    """Streamlit quotes the cells of a table and leaves a leading = + - or @ as it is."""
+    group = stack.client.group(stack.client.groups(stack.everything, step=2).items[0].id)
+    for address, count in (
+        (f"/group?id={group.id}&layout=table", 1),
+        (f"/compare?runs={stack.everything},{stack.first}&view=Settings", 2),
+    ):
+        page = open_page(address)
+        tables = page.get_by_test_id("stDataFrame")
+        expect(tables).to_have_count(count)
+        for table in tables.all():
+            table.scroll_into_view_if_needed()
+            table.hover()
+            expect(page.get_by_role("button", name="Search").first).to_be_visible()  # the table's buttons are there
+            expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)

@@ -87,7 +87,8 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     note = page.get_by_role("textbox", name="Note")
     note.fill("<b>odd</b> *stars*")
     note.blur()
-    wait_until(lambda: _note(stack, group) == "<b>odd</b> *stars*", "the note is kept")
+    noted = "<b>odd</b> *stars*"
+    wait_until(lambda: getattr(stack.client.group(group.id).bookmark, "note", None) == noted, "the note is kept")
     drawn(page)
     up = page.locator(f".st-key-thumb-{group.completions[1].id}").get_by_role("radio", name="Thumbs up")
     up.focus()
@@ -138,8 +139,3 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(open_page: O
     assert stack.client.people.choices(group.id) == []
     assert (shown(page, group, "left"), shown(page, group, "right")) == second
     assert dialogs == []
-
-
-def _note(stack: Stack, group: Group) -> str | None:
-    bookmark = stack.client.group(group.id).bookmark
-    return None if bookmark is None else bookmark.note

@@ -1,4 +1,4 @@
-"""A run that goes on beneath somebody who reads."""
+"""A run that goes on beneath somebody who reads, or falls ill while somebody looks."""
 
 import re
 
@@ -9,7 +9,8 @@ from playwright.sync_api import Page, expect
 from processes import wait_until
 from stack import Stack
 
-from backend.contract.protocol import Report
+from backend.contract import protocol as p
+from backend.contract.client import Client
 
 pytestmark = pytest.mark.thorough
 
@@ -63,7 +64,7 @@ def scroll(page: Page) -> bool:
 
 
 def test_new_steps_leave_a_reader_where_he_is(open_page: Open, stack: Stack) -> None:
-    run_id, claim = stack.live
+    run_id, _ = stack.live
     reported = stack.client.steps(run_id)[-1].step
     page = open_page(f"/run?id={run_id}&tab=groups")
     page.set_viewport_size({"width": 1500, "height": 700})
@@ -77,10 +78,8 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Open, stack: Stack) -> 
     place, read = scrolled(page), rows(page, "best ends with")[:IN_SIGHT]
     assert place == [150, 400]
 
-    for later in range(reported + 1, reported + 4):
-        groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0]) for index in range(60)]
-        report = Report(attempt=claim.attempt, seq=later + 1, step=later, groups=groups, metrics={"reward": 0.9})
-        stack.client.report(run_id, report)
+    for _ in range(3):
+        later = stack.go_on()
         expect(page.get_by_role("slider", name="Step")).to_have_attribute("max", str(later))
     assert scrolled(page) == place
     assert rows(page, "best ends with")[:IN_SIGHT] == read
@@ -105,7 +104,9 @@ def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Open,
     assert "tab=groups" in page.url
 
 
-def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Open, stack: Stack) -> None:
+def test_a_tick_neither_takes_back_the_click_that_it_overtakes_nor_empties_the_page_to_which_one_has_led(
+    open_page: Open, stack: Stack
+) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
     page.evaluate(TICK_FIRST)
     page.get_by_role("tab", name="Groups").click()
@@ -118,8 +119,6 @@ def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Open, st
     drawn(page)
     expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
 
-
-def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(open_page: Open, stack: Stack) -> None:
     page = open_page(f"/run?id={stack.live[0]}")
     page.evaluate(TICK_BEHIND)
     page.get_by_role("link", name="Sweep", exact=True).click()
@@ -145,3 +144,60 @@ def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Open,
 
     wait_until(scroll_on, "the loss is drawn")
     expect(charts.locator("svg.marks")).to_have_count(6)
+
+
+def start(client: Client) -> tuple[int, p.Claim]:
+    run_id = recorded.queue(client, "falls ill", sampling={"engine": "vllm"}, budget={"steps": 20})
+    return run_id, recorded.claim(client, run_id, worker=recorded.SAMPLER)
+
+
+def step(client: Client, claim: p.Claim, number: int, *, cut: float) -> None:
+    groups = [recorded.group_of(index, [1.0, 0.0]) for index in range(4)]
+    metrics = {"reward": 0.5, "loss": 0.4, "completions/clipped_ratio": cut, "completions/mean_length": 40.0}
+    report = p.Report(attempt=claim.attempt, seq=number, step=number, metrics=metrics, groups=groups)
+    client.report(claim.run_id, report)
+
+
+def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_also_when_it_is_over(
+    open_page: Open, stack: Stack
+) -> None:
+    run_id, claim = start(stack.client)
+    for number in range(6):
+        step(stack.client, claim, number, cut=0.0)
+    page = open_page(f"/run?id={run_id}&tab=health")
+    expect(page.get_by_text("No warnings.")).to_be_visible()
+    rules = page.locator(".st-key-silent-rules details")
+    rules.locator("summary").click()
+    page.evaluate("window.never_reloaded = true")
+    page.locator(".st-key-tab").evaluate("tabs => { tabs.never_built_anew = true }")
+
+    for number in range(6, 12):
+        step(stack.client, claim, number, cut=0.5)
+    card = page.locator(".st-key-hint-truncation")
+    expect(card).to_contain_text("30 % of the completions of steps 2 to 11 were cut at 48 tokens")
+    expect(card.locator("svg.marks")).to_have_count(2)
+    expect(page.get_by_role("tab", name="Health · 1")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text("No warnings.")).to_have_count(0)
+    expect(rules).to_have_attribute("open", "")
+    assert page.evaluate("window.never_reloaded")
+    assert page.locator(".st-key-tab").evaluate("tabs => tabs.never_built_anew")
+
+    recorded.finish(stack.client, run_id, claim)
+    expect(page.locator(".st-key-run-title")).to_contain_text("finished")
+    page = open_page(f"/run?id={run_id}")
+    expect(page.locator(".st-key-see-health")).to_be_visible()
+    drawn(page)
+    page.locator(".st-key-see-health button").click()
+    page.wait_for_url(re.compile("tab=health"))
+    card = page.locator(".st-key-hint-truncation")
+    card.get_by_role("button", name="Find the completions cut at the token limit").click()
+    page.wait_for_url(re.compile("tab=search.*finish=cut.*steps_from=2.*steps_to=11"))
+    expect(page.get_by_text("40 completions")).to_be_visible()
+    drawn(page)
+    assert {row[6] for row in rows(page, "ended")} == {"cut at the token limit"}
+    page.go_back()
+    expect(card).to_be_visible()
+    drawn(page)
+    card.get_by_role("button", name="Open the groups of step 11").click()
+    expect(page.get_by_text(re.compile(r"^Step 11 ·"))).to_be_visible()
+    assert "tab=groups" in page.url

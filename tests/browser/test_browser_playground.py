@@ -3,15 +3,11 @@
 import re
 
 import pytest
-from on_page import Open, drawn, field
+from on_page import Open, drawn, field, metric
 from playwright.sync_api import Locator, Page, expect
 from stack import Stack
 
 pytestmark = pytest.mark.thorough
-
-
-def metric(page: Page, label: str) -> Locator:
-    return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
 
 
 def bars(page: Page) -> Locator:

@@ -72,7 +72,7 @@ def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(open_p
     assert colours(page) == before
 
 
-def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_pointed_at(
+def test_keys_move_the_pin_inside_the_view_and_the_completion_outside_and_nothing_jumps_where_one_points(
     open_page: Open, stack: Stack
 ) -> None:
     page = open_page(address(stack, 1))
@@ -90,10 +90,6 @@ def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_
     assert page.locator(".view").evaluate(rest) < 5
     assert page.locator(".panel").evaluate("panel => panel.offsetHeight") < 160
 
-
-def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(open_page: Open, stack: Stack) -> None:
-    page = open_page(address(stack, 1))
-    tokens(page, len(SHORT))
     box = page.get_by_role("listbox")
     for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("End", len(SHORT)), ("ArrowLeft", len(SHORT) - 1)):
         box.press(key)

@@ -51,20 +51,15 @@ def parts(records: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]
     return of["run"][0], of["metrics"][0]["series"], of["group"]
 
 
-def status(up: Composition, run_id: int) -> str:
-    return str(parts(up.records(run_id))[0]["status"])
-
-
 @EACH
-def test_a_container_has_no_rights_and_cannot_get_any(up: Composition, service: str) -> None:
+def test_a_container_has_no_rights_and_only_the_dashboard_is_published_on_this_machine_only(
+    up: Composition, service: str
+) -> None:
     known = dict(line.split(":", 1) for line in up.exec(service, "cat", "/proc/1/status").splitlines())
     assert {int(known[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert known["NoNewPrivs"].strip() == "1"
     assert set(known["Uid"].split()) == {"10001"}
 
-
-@EACH
-def test_only_the_dashboard_is_published_and_on_this_machine_only(up: Composition, service: str) -> None:
     bound = up.inspect(service)["HostConfig"]["PortBindings"] or {}
     published = [(place["HostIp"], place["HostPort"]) for places in bound.values() for place in places]
     assert published == ([("127.0.0.1", up.url.rpartition(":")[2])] if service == "dashboard" else [])
@@ -98,7 +93,7 @@ def test_a_run_under_way_goes_on_after_the_composition_was_stopped_and_started(u
     assert 137 not in up.stop().values()
     up.up()
     assert up.records(1) == before
-    wait_until(lambda: status(up, run_id) == "finished", f"run {run_id} ends", 900)
+    wait_until(lambda: parts(up.records(run_id))[0]["status"] == "finished", f"run {run_id} ends", 900)
     run, series, _ = parts(up.records(run_id))
     assert run["attempt"] == 2
     assert series["reward"]["step"] == list(range(steps))

@@ -26,14 +26,11 @@ def test_the_image_that_they_are_built_on_has_no_compiler_either(engine: Engine,
 
 
 @EACH
-def test_a_final_stage_has_no_compiler(composition: Composition, service: str) -> None:
-    assert composition.in_image(service, f"{FIND_COMPILERS}; true") == ""
-
-
-@EACH
-def test_a_final_stage_is_under_1500_mb_beside_torch(
+def test_a_final_stage_has_no_compiler_and_is_under_1500_mb_beside_torch(
     composition: Composition, service: str, figure: Callable[[str], None]
 ) -> None:
+    assert composition.in_image(service, f"{FIND_COMPILERS}; true") == ""
+
     whole = composition.image(service)["Size"] / 1e6
     torch = float(composition.in_image(service, f"du -scB1 {TORCH} 2>/dev/null | tail -n 1 | cut -f 1")) / 1e6
     figure(f"{service}: {whole - torch:.0f} MB beside torch, torch {torch:.0f} MB")
@@ -52,7 +49,9 @@ def test_an_image_runs_as_a_user_without_rights_whose_data_nobody_else_reads(
 
 
 @EACH
-def test_the_installed_package_has_every_file_of_the_repository(composition: Composition, service: str) -> None:
+def test_an_image_has_every_file_of_the_repository_and_nothing_of_the_machine_that_built_it(
+    composition: Composition, service: str
+) -> None:
     command = ["git", "ls-files", "backend", "worker", "dashboard", "groupscope"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # git from the path
     installed = composition.in_image(
@@ -60,9 +59,6 @@ def test_the_installed_package_has_every_file_of_the_repository(composition: Com
     ).splitlines()
     assert set(listed.stdout.split()) - set(installed) == set()
 
-
-@EACH
-def test_nothing_of_the_machine_that_built_it_is_in_an_image(composition: Composition, service: str) -> None:
     """Neither pip's configuration, which may hold a password, nor a build's variables."""
     assert (
         composition.in_image(service, "cat /etc/pip.conf 2>/dev/null; ls -A /source /root/.cache 2>/dev/null; true")

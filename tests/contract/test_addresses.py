@@ -9,23 +9,11 @@ from pydantic import ValidationError
 
 from backend.contract.config import MODELS, RUN_CONFIG
 
-ADDRESSES = [
-    "http://127.0.0.1/",
-    "https://evil.example/v1",
-    "http://169.254.169.254/latest/meta-data",
-    "http://[::ffff:127.0.0.1]/",
-    "http://2130706433/",
-    "http://0x7f.1/",
-    "http://user@127.0.0.1/",
-    "//127.0.0.1/",
-    "[::1]",
-    "127.0.0.1:8000",
-    "user:secret@host",
-    "ftp://host/file",
-    "unix:///var/run/docker.sock",
-    "hf://datasets/owner/name",
-]
-REWARDS = "rewards.functions.0"
+ADDRESSES = """
+    http://127.0.0.1/ https://evil.example/v1 http://169.254.169.254/latest/meta-data http://[::ffff:127.0.0.1]/
+    http://2130706433/ http://0x7f.1/ http://user@127.0.0.1/ //127.0.0.1/ [::1] 127.0.0.1:8000 user:secret@host
+    ftp://host/file unix:///var/run/docker.sock hf://datasets/owner/name
+""".split()
 NAMING: dict[str, Any] = {
     "a judge": lambda name: {"rewards": {"functions": [{"kind": "judge", "name": "j", "endpoint": name}]}},
     "a reward model": lambda name: {"rewards": {"functions": [{"kind": "reward_model", "name": "r", "source": name}]}},

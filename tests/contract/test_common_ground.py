@@ -34,36 +34,28 @@ def test_every_recipe_is_valid_on_the_quickstart_and_keeps_its_algorithm(card: A
         assert (placed["model"], placed["task"]) == (QUICKSTART["model"], QUICKSTART["task"])
 
 
-def test_the_quickstart_on_its_own_ground_is_the_quickstart() -> None:
-    assert on_common_ground(QUICKSTART, QUICKSTART) == QUICKSTART
-
-
-def test_what_is_compared_are_policies() -> None:
+def test_what_is_compared_are_policies_and_none_that_only_names_another_model_and_task() -> None:
     assert {card.config["kind"] for card in COMPARED} <= {"grpo", "dpo"}
-    assert "grpo" in {card.id for card in COMPARED}
-
-
-def test_a_recipe_that_only_names_another_model_and_task_is_not_compared_with_itself() -> None:
     left = [card.id for card in distinct(COMPARED, QUICKSTART)]
     assert left[0] == "grpo"
     assert "grpo-notebook" in left
     assert "smollm2-arithmetic" not in left
 
 
+def test_a_learning_rate_is_the_recipes_if_named_for_this_model_and_a_warm_up_is_cut_to_a_run_that_is_shorter() -> None:
+    placed: Any = on_common_ground(recipe(optimizer={"learning_rate": 1e-3}), QUICKSTART)
+    assert (placed["optimizer"]["learning_rate"], placed["optimizer"]["warmup_steps"]) == (1e-3, 10)
+    other = recipe(model={"source": "builtin:smollm2-135m-instruct"}, optimizer={"learning_rate": 1e-3})
+    assert on_common_ground(other, QUICKSTART)["optimizer"] == QUICKSTART["optimizer"]
+    short: Any = on_common_ground(QUICKSTART, with_steps(9))
+    assert short["optimizer"]["warmup_steps"] == 0
+
+
 def test_the_notebooks_recipe_takes_the_quickstarts_sampling_and_rewards() -> None:
     placed = on_common_ground(CARDS["grpo-notebook"].config, QUICKSTART)
     for part in ("sampling", "optimizer", "rewards", "budget"):
         assert placed[part] == QUICKSTART[part]
-
-
-def test_a_learning_rate_that_a_recipe_names_for_this_model_is_its_own() -> None:
-    placed: Any = on_common_ground(recipe(optimizer={"learning_rate": 1e-3}), QUICKSTART)
-    assert (placed["optimizer"]["learning_rate"], placed["optimizer"]["warmup_steps"]) == (1e-3, 10)
-
-
-def test_a_learning_rate_named_for_another_model_means_nothing_here() -> None:
-    other = recipe(model={"source": "builtin:smollm2-135m-instruct"}, optimizer={"learning_rate": 1e-3})
-    assert on_common_ground(other, QUICKSTART)["optimizer"] == QUICKSTART["optimizer"]
+    assert on_common_ground(QUICKSTART, QUICKSTART) == QUICKSTART
 
 
 @pytest.mark.parametrize(("size", "prompts"), [(1, 128), (4, 32), (128, 1), (1000, 1)])
@@ -79,9 +71,9 @@ def test_a_reward_for_length_is_part_of_the_recipe_and_a_judgement_of_answers_is
         {"name": "overlong", "kind": "length", "maximum": 32, "ramp": 16},
     ]
     placed: Any = on_common_ground(recipe(rewards={"functions": functions}), QUICKSTART)
-    assert [one["name"] for one in placed["rewards"]["functions"]] == ["correctness", "format", "overlong"]
     again: Any = on_common_ground(recipe(rewards={"functions": functions}), placed)
-    assert [one["name"] for one in again["rewards"]["functions"]] == ["correctness", "format", "overlong"]
+    for config in (placed, again):
+        assert [one["name"] for one in config["rewards"]["functions"]] == ["correctness", "format", "overlong"]
 
 
 def test_a_recipe_on_a_persons_own_pairs_keeps_them_and_takes_the_model_the_length_and_the_evaluation() -> None:
@@ -105,17 +97,8 @@ def test_a_recipe_that_samples_its_pairs_samples_them_of_the_same_model_on_the_s
     assert placed["pairs"]["prompts"] == CARDS["dpo"].config["pairs"]["prompts"]  # type: ignore[index,call-overload]
 
 
-def test_a_warm_up_is_cut_to_a_run_that_is_shorter() -> None:
-    placed: Any = on_common_ground(QUICKSTART, with_steps(9))
-    assert placed["optimizer"]["warmup_steps"] == 0
-
-
 def test_a_sweep_has_every_recipe_of_a_seed_before_the_next_seed() -> None:
     runs: Any = sweep_of([CARDS["grpo"], CARDS["grpo-notebook"]], QUICKSTART, [0, 5])
-    assert [run["name"] for run in runs] == [
-        "grpo, seed 0",
-        "grpo-notebook, seed 0",
-        "grpo, seed 5",
-        "grpo-notebook, seed 5",
-    ]
+    names = [run["name"] for run in runs]
+    assert names == ["grpo, seed 0", "grpo-notebook, seed 0", "grpo, seed 5", "grpo-notebook, seed 5"]
     assert [run["config"]["budget"]["seed"] for run in runs] == [0, 0, 5, 5]

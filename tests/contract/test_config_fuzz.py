@@ -14,11 +14,8 @@ from backend.contract.config import MODELS, RUN_CONFIG
 from backend.contract.recipes import RECIPES
 from backend.field_errors import field_errors
 
-WHOLE: list[Any] = [recipe.config for recipe in RECIPES] + [
-    RUN_CONFIG.validate_python({"kind": "sample", "prompts": ["2 + 2"], "launch": {"kind": "grpo"}}).model_dump(
-        mode="json"
-    )
-]
+SAMPLE = RUN_CONFIG.validate_python({"kind": "sample", "prompts": ["2 + 2"], "launch": {"kind": "grpo"}})
+WHOLE: list[Any] = [*(recipe.config for recipe in RECIPES), SAMPLE.model_dump(mode="json")]
 TEXTS = st.text(max_size=30) | st.sampled_from(["\0", "\ud800", "\u202e", "\xa0", "http://[::1]/", "../x", "é" * 300])
 NUMBERS = st.integers() | st.floats() | st.sampled_from([2**63 - 1, 2**63, -(2**63) - 1, 10**400, 1e308, -0.0, 1e-320])
 VALUES = st.recursive(

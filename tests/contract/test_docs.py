@@ -1,4 +1,4 @@
-"""Every setting, route, metric and recipe has its docs entry, and no entry is about what is gone."""
+"""Every setting, route, metric and choice of an algorithm has its docs entry, and no entry is about what is gone."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings
 
-import backend.operations.place
-import backend.settings
 import dashboard.settings
 import worker.settings
 from backend.app import ROUTERS, create_app
+from backend.contract.algorithm import Algorithm
+from backend.operations.place import Place
 from backend.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +21,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 
 def test_every_setting_has_a_heading() -> None:
-    models: list[type[BaseSettings]] = [
-        backend.settings.Settings,
-        backend.operations.place.Place,
-        worker.settings.Settings,
-        dashboard.settings.Settings,
-    ]
+    models = (Settings, Place, worker.settings.Settings, dashboard.settings.Settings)
     settings = {f"GROUPSCOPE_{name.upper()}" for model in models for name in model.model_fields}
     headings = re.findall(r"^### `(\w+)`$", (DOCS / "settings.md").read_text(), flags=re.MULTILINE)
     assert sorted(headings) == sorted(settings | COMPOSE)
@@ -55,6 +49,20 @@ def test_every_metric_for_prometheus_has_a_line_and_alerts_name_no_other(tmp_pat
     table = "\n".join(line for line in page.splitlines() if line.startswith("| `groupscope_"))
     assert set(re.findall(r"`(groupscope_\w+)", table)) == known
     assert set(re.findall(r"groupscope_[a-z_]+", page)) <= known
+
+
+def test_the_map_of_algorithms_names_every_choice_of_every_field_and_only_functions_that_there_are() -> None:
+    page = (DOCS / "algorithms.md").read_text()
+    schema = Algorithm.model_json_schema()
+    fields = [field for model in (schema, *schema["$defs"].values()) for field in model["properties"].values()]
+    choices = {word for field in fields for word in (*field.get("enum", []), field.get("const")) if word}
+    named = set(re.findall(r"`(?:algorithm\.|kl\.)?(\w+)`", page))
+    assert choices | set(schema["properties"]) <= named
+    code = "".join(path.read_text() for path in (ROOT / "worker" / "algorithms").glob("*.py"))
+    tables = re.findall(r"^\| name \|.*\| function \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, flags=re.MULTILINE)
+    assert len(tables) == 2
+    functions = {name for row in "".join(tables).splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[4])}
+    assert functions <= set(re.findall(r"def (\w+)\(", code))
 
 
 def test_decisions_are_numbered_and_say_what_was_rejected() -> None:

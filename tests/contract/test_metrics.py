@@ -51,7 +51,7 @@ ON_PAIRS = (
 )
 
 
-def logged(config: GrpoConfig, store: Path, uploaded: bytes = b"") -> set[str]:
+def logged(config: GrpoConfig | RewardModelConfig | DpoConfig, store: Path, uploaded: bytes = b"") -> set[str]:
     """The names of all metrics of a short run."""
     torch.set_num_threads(1)
     names: set[str] = set()
@@ -62,34 +62,15 @@ def logged(config: GrpoConfig, store: Path, uploaded: bytes = b"") -> set[str]:
 
     device = torch.device("cpu")
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
-    policy = load_policy(Model(), source, device, reference=True)
     place = Place(1, 1, Store(store), "store", resume=None, device_name="cpu", versions={})
     channels = Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False)
+    if not isinstance(config, GrpoConfig):
+        train_on_pairs(config, Means(source, device, lambda _: uploaded, RewardScorer), place, channels)
+        return names
+    policy = load_policy(Model(), source, device, reference=True)
+    items = load_items(config.task, fetch_upload=lambda _: uploaded)
     with RewardScorer(config.rewards) as scorer:
-        Trainer(
-            config,
-            policy,
-            NativeEngine(policy),
-            load_items(config.task, fetch_upload=lambda _: uploaded),
-            scorer,
-            place,
-            channels,
-        ).run()
-    return names
-
-
-def logged_on_pairs(config: RewardModelConfig | DpoConfig, store: Path) -> set[str]:
-    """The same of a run on preference pairs."""
-    names: set[str] = set()
-
-    def send(_kind: str, message: object) -> None:
-        if isinstance(message, Report):
-            names.update(message.metrics)
-
-    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
-    means = Means(source, torch.device("cpu"), lambda _: b"", RewardScorer)
-    place = Place(1, 1, Store(store), "store", resume=None, device_name="cpu", versions={})
-    train_on_pairs(config, means, place, Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False))
+        Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels).run()
     return names
 
 
@@ -102,9 +83,8 @@ def general(name: str) -> str:
 @pytest.mark.slow
 def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_path: Path) -> None:
     documented = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
-    names = {general(name) for config in CONFIGS for name in logged(config, tmp_path)}
-    on_pairs = {general(name) for config in ON_PAIRS for name in logged_on_pairs(config, tmp_path)}
-    assert sorted(documented) == sorted(names | on_pairs)
+    names = {general(name) for config in (*CONFIGS, *ON_PAIRS) for name in logged(config, tmp_path)}
+    assert sorted(documented) == sorted(names)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from backend.contract.base import Json
-from backend.contract.model_shape import ModelShape, shape_in
+from backend.contract.model_shape import shape_in
 
 LLAMA_1B: dict[str, Json] = {  # Llama-3.2-1B
     "architectures": ["LlamaForCausalLM"],
@@ -28,41 +28,29 @@ def changed(**values: Json) -> dict[str, Json]:
 
 def test_a_config_json_gives_the_published_number_of_parameters() -> None:
     assert shape_in(LLAMA_1B).parameters == 1_235_814_400
-    qwen = changed(
-        model_type="qwen2",
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        vocab_size=151_936,
-        head_dim=None,
-    )
-    assert shape_in(qwen).parameters == 494_032_768 - 24 * (896 + 2 * 128)  # Qwen2.5-0.5B, but for its biases
+    sizes: dict[str, Json] = {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "vocab_size": 151_936,
+    }
+    heads: dict[str, Json] = {"num_attention_heads": 14, "num_key_value_heads": 2, "head_dim": None}
+    assert shape_in(changed(model_type="qwen2", **sizes, **heads)).parameters == 494_032_768 - 24 * (
+        896 + 2 * 128
+    )  # Qwen2.5-0.5B, but for its biases
 
 
-def test_what_is_left_out_is_what_the_architecture_takes_for_it() -> None:
+def test_what_is_left_out_is_what_the_architecture_takes_for_it_and_an_unknown_one_is_counted_as_llamas() -> None:
+    assert shape_in(changed(model_type="phi3")) == shape_in(LLAMA_1B)
     assert not shape_in(changed(tie_word_embeddings=None)).tied
     assert shape_in(changed(num_key_value_heads=None)).kv_heads == 32
     assert shape_in(changed(head_dim=None)).head_dim == 64
     gemma = shape_in(
         {"model_type": "gemma3_text", "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26}
     )
-    assert gemma == ModelShape(
-        hidden=1152,
-        layers=26,
-        heads=8,
-        kv_heads=4,
-        head_dim=256,
-        intermediate=6912,
-        vocabulary=262_208,
-        context=131_072,
-        tied=True,
-    )
-
-
-def test_an_unknown_architecture_with_the_same_fields_is_counted_as_llamas() -> None:
-    assert shape_in(changed(model_type="phi3")) == shape_in(LLAMA_1B)
+    assert (gemma.hidden, gemma.layers, gemma.intermediate, gemma.tied) == (1152, 26, 6912, True)
+    assert (gemma.heads, gemma.kv_heads, gemma.head_dim) == (8, 4, 256)
+    assert (gemma.vocabulary, gemma.context) == (262_208, 131_072)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_metric_is_named_where_it_is_measured_and_where_it_is_shown(metric: st
 def test_a_filter_is_a_field_of_its_list_and_a_condition_in_one_store(name: str, store: str) -> None:
     read = {path for path, nodes in _nodes().items() if any(_is_of_query(node, name) for node in nodes)}
     declared = {
-        path for path, tree in _trees().items() if path.startswith("backend/contract/") and _declares(tree, name)
+        path for path, nodes in _nodes().items() if path.startswith("backend/contract/") and _declares(nodes, name)
     }
     assert (declared, read) == ({QUERIES}, {store})
 
@@ -109,9 +109,9 @@ def _is_of_query(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node.value) == "query"
 
 
-def _declares(tree: ast.Module, name: str) -> bool:
+def _declares(nodes: list[ast.AST], name: str) -> bool:
     """A class of queries in this file has the field."""
-    queries = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Query"))
+    queries = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name.endswith("Query"))
     return any(
         isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name for one in queries for node in one.body
     )
@@ -128,14 +128,9 @@ def _is_text(node: ast.AST, text: str) -> bool:
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
-    paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in paths}
-
-
-@cache
 def _nodes() -> dict[str, list[ast.AST]]:
-    return {path: list(ast.walk(tree)) for path, tree in _trees().items()}
+    paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
+    return {str(path.relative_to(ROOT)): list(ast.walk(ast.parse(path.read_text("utf-8")))) for path in paths}
 
 
 @cache

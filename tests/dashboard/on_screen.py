@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from typing import cast
 
+from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import FileUploader
 
@@ -12,6 +13,11 @@ from dashboard.form.draft import Draft
 
 Open = Callable[..., AppTest]
 """Opens a page by its name and the parameters of its address."""
+
+
+def one_for_all(shared_backend: Backend) -> Backend:
+    """The fixture `backend` of a module whose tests leave each other alone."""
+    return shared_backend
 
 
 def shown(at: AppTest) -> str:
@@ -24,6 +30,21 @@ def texts(at: AppTest) -> str:
     """All that is written on the page, code too, without the escapes."""
     kinds = (at.markdown, at.caption, at.error, at.info, at.warning, at.code)
     return "\n".join(str(element.value) for kind in kinds for element in kind).replace("\\", "")
+
+
+def figures(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def press(at: AppTest, label: str) -> AppTest:
+    """The first button whose label begins so."""
+    next(button for button in at.button if button.label.startswith(label)).click().run()
+    assert not at.exception
+    return at
+
+
+def start_disabled(at: AppTest) -> bool:
+    return next(button for button in at.button if button.label == "Start run").disabled
 
 
 def draft_of(at: AppTest) -> Draft:

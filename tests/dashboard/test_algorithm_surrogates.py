@@ -47,12 +47,6 @@ def test_a_ratio_of_the_whole_completion_pulls_at_each_of_its_tokens() -> None:
         np.testing.assert_allclose(pulled, gradient(algorithm, moves, 0.77), rtol=1e-7)
 
 
-def test_a_clipped_token_is_not_pulled_and_one_that_came_back_is() -> None:
-    ratio = np.array([1.5, 0.5])
-    np.testing.assert_allclose(pulls(Clip(), ratio, np.array([1.0, 1.0])), [0.0, 0.5])
-    np.testing.assert_allclose(pulls(Clip(), ratio, np.array([-1.0, -1.0])), [-1.5, 0.0])
-
-
 def test_a_ratio_that_is_not_known_or_vanished_pulls_by_nothing_known_or_nothing() -> None:
     pulled = pulls(Clip(), np.array([math.nan, 0.0]), np.array([1.0, 1.0]))
     assert math.isnan(pulled[0])
@@ -64,7 +58,6 @@ def test_the_stored_surrogate_is_the_one_that_trained(surrogate: Surrogate) -> N
     config = GrpoConfig().model_dump(mode="json")
     config["algorithm"]["surrogate"] = surrogate.model_dump(mode="json")
     stored = stored_surrogate(config)
-    assert stored is not None
     assert stored == surrogate
     assert pull_in_words(stored).startswith(("advantage", "the advantage"))
 

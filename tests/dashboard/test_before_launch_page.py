@@ -28,13 +28,16 @@ def press(at: AppTest, label: str) -> None:
     assert not at.exception
 
 
-def asked(open_page: Open, backend: Backend, **query: object) -> tuple[AppTest, Run]:
+def asked(open_page: Open, backend: Backend) -> tuple[AppTest, Run]:
     """The page after a press of the button, and the sample that it queued."""
-    at = open_page("new-run", **query)
+    at = open_page("new-run")
+    return at, sampled(at, backend)
+
+
+def sampled(at: AppTest, backend: Backend) -> Run:
+    """The sample that a press of the button queues."""
     press(at, "Sample before launch")
-    sample_id = draft_of(at).sample_id
-    assert sample_id is not None
-    return at, backend.client.run(sample_id)
+    return backend.client.run(cast(int, draft_of(at).sample_id))
 
 
 def claimed(backend: Backend, sample: Run) -> p.Claim:
@@ -55,9 +58,13 @@ def answer(backend: Backend, sample: Run, *rewards: list[float | None], text: st
     backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
 
 
-def fail(backend: Backend, sample: Run, error: RunError) -> None:
-    claim = claimed(backend, sample)
-    backend.client.fail(sample.id, p.Fail(attempt=claim.attempt, error=error))
+def answered(open_page: Open, backend: Backend, *rewards: list[float | None], text: str = "") -> AppTest:
+    """The page once its sample has come back with these rewards."""
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, *rewards, text=text)
+    at.run()
+    assert not at.exception
+    return at
 
 
 def loaded_again(open_page: Open, **query: object) -> AppTest:
@@ -72,22 +79,31 @@ def loaded_again(open_page: Open, **query: object) -> AppTest:
     return at
 
 
-def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page: Open, backend: Backend) -> None:
+def test_the_sample_asks_what_the_form_says_and_brings_the_form_along_to_a_page_that_is_loaded_again(
+    open_page: Open, backend: Backend
+) -> None:
     at = open_page("new-run", recipe="rloo")
-    at.number_input(key=draft_of(at).key("sampling.group_size")).set_value(20).run()
-    at.number_input(key=draft_of(at).key("budget.seed")).set_value(11).run()
+    for path, number in (("sampling.group_size", 20), ("budget.seed", 11), ("budget.steps", 77)):
+        at.number_input(key=draft_of(at).key(path)).set_value(number).run()
+    at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
     before = dict(draft_of(at).config)
-    press(at, "Sample before launch")
-    sample = backend.client.run(cast(int, draft_of(at).sample_id))
+    assert before != draft_of(at).kept
+    sample = sampled(at, backend)
     config = sample.config
     assert (config["task"], config["rewards"]) == (before["task"], before["rewards"])
     assert (config["algorithm"], config["seed"]) == (before["algorithm"], 11)
     assert (config["task_prompts"], config["group_size"]) == (4, 20)  # enough for the form's own group size
-    assert config["launch"] == before == draft_of(at).config
+    assert config["launch"] == before == draft_of(at).config == draft_of(at).kept
     assert at.query_params["sample"] == str(sample.id)
     assert at.query_params["part"] == "Before launch"
-    press(at, "Cancel")
-    assert backend.client.run(sample.id).status == "stopped"
+
+    answer(backend, sample, [1.0, 0.1] * 8)
+    again = loaded_again(open_page, sample=sample.id, recipe="rloo")
+    assert draft_of(again).config == before
+    assert draft_of(again).name == "mine"
+    assert "8 of 16 completions right" in texts(again)
+    again.run()  # the recipe in the address fills no form that is filled
+    assert draft_of(again).get("budget.steps") == 77
 
 
 def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page: Open, backend: Backend) -> None:
@@ -107,30 +123,32 @@ def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page:
     assert "This sample was cancelled. The form is as it was." in texts(at)
 
 
-def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: Open, backend: Backend) -> None:
+def test_a_sample_that_no_worker_can_take_says_what_is_missing_until_it_is_cancelled(
+    open_page: Open, backend: Backend
+) -> None:
     assert backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim is None
     judged: Json = {"kind": "judge", "name": "judge", "endpoint": "our-judge"}
-    sample = backend.client.create_run(
-        {"kind": "sample", "task": {"kind": "arithmetic"}, "rewards": {"functions": [judged]}}
-    )
+    config: Json = {"kind": "sample", "task": {"kind": "arithmetic"}, "rewards": {"functions": [judged]}}
+    sample = backend.client.create_run(config)
     at = loaded_again(open_page, sample=sample.id)
     said = str(at.get("progress")[0].proto.text).replace("\\", "")  # type: ignore[attr-defined]
     assert "no connected worker has the judge our-judge: the run waits until one has" in said
+    press(at, "Cancel")
+    assert backend.client.run(sample.id).status == "stopped"
 
 
 def test_a_finished_sample_shows_rate_forecast_and_groups_the_preflight_counts_with_it_and_changes_since_are_said(
     open_page: Open, backend: Backend
 ) -> None:
-    at, sample = asked(open_page, backend)
-    answer(backend, sample, [1.0] * 12 + [0.1] * 4, [0.1] * 16)
-    at.run()
-    assert not at.exception
+    at = answered(open_page, backend, [1.0] * 12 + [0.1] * 4, [0.1] * 16)
     said = texts(at)
     assert "12 of 32 completions right (38 %) · 2 groups: 1 live, 1 dead" in said
     assert "At group size 8 about 52 % of the groups will be dead" in said
     assert "measured by the rewards on 2 prompts, success rate 0.375" in said
     assert "Each completion is compared with its own group" in said
-    dead = loaded_again(open_page, sample=sample.id, group=2)
+    sample_id = cast(int, draft_of(at).sample_id)
+    [equal] = backend.client.groups(sample_id, state="zero_variance").items
+    dead = loaded_again(open_page, sample=sample_id, group=equal.id)
     assert "**Dead:** all 16 scored completions got 0.100" in texts(dead)
 
     draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
@@ -140,51 +158,26 @@ def test_a_finished_sample_shows_rate_forecast_and_groups_the_preflight_counts_w
 
 
 def test_the_panel_counts_dead_groups_by_the_rewards_as_the_lab_does(open_page: Open, backend: Backend) -> None:
-    at, sample = asked(open_page, backend)
-    answer(backend, sample, [0.1] * 8 + [0.0] * 8)  # none is right, but their rewards differ
-    at.run()
-    assert "all rewards will be equal in less than 1 % of the groups of 8" in texts(at)
+    at = answered(open_page, backend, [0.1] * 8 + [0.0] * 8)  # none is right, but their rewards differ
+    words = "but their rewards differ: all rewards will be equal in less than 1 % of the groups of 8"
+    assert f"No completion counts as right, {words}" in texts(at)
     at.segmented_control(key="part").set_value("Form").run()
     said = texts(at)
     assert "| G = 2 | G = 4 | **G = 8** | G = 16 |" in said
     assert "| 47 % | 8 % | **< 1 %** | < 1 % |" in said
 
 
-def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: Open, backend: Backend) -> None:
-    at = open_page("new-run", recipe="rloo")
-    at.number_input(key=draft_of(at).key("budget.steps")).set_value(77).run()
-    at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
-    assert draft_of(at).config != draft_of(at).kept
-    press(at, "Sample before launch")
-    assert draft_of(at).config == draft_of(at).kept
-    sample = backend.client.run(cast(int, draft_of(at).sample_id))
-    answer(backend, sample, [1.0, 0.1] * 8)
-    again = loaded_again(open_page, sample=sample.id, recipe="rloo")
-    assert draft_of(again).config == draft_of(at).config
-    assert (draft_of(again).name, draft_of(again).get("budget.steps")) == ("mine", 77)
-    assert "8 of 16 completions right" in texts(again)
-    again.run()  # the recipe in the address fills no form that is filled
-    assert draft_of(again).get("budget.steps") == 77
-
-
-def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: Open, backend: Backend) -> None:
-    at, sample = asked(open_page, backend)
-    answer(backend, sample, [1.0, 0.1] * 4)
-    at.run()
-    assert "appear here once a prompt has at least 16 scored completions" in texts(at)
-    assert "4 of 8 completions right" in texts(at)
-
-
-def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_page: Open, backend: Backend) -> None:
-    at, sample = asked(open_page, backend)
-    answer(backend, sample, [None] * 4 + [1.0] * 12, text=SCRIPT)
-    at.run()
+def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text_and_fewer_than_16_without_a_forecast(
+    open_page: Open, backend: Backend
+) -> None:
+    at = answered(open_page, backend, [None] * 4 + [1.0] * 12, text=SCRIPT)
     said = texts(at)
     assert (
         "Rewards failed on some of the 16 completions: correctness on 4. The first error: Traceback: the verifier gave up"
         in said
     )
     assert "A run fails if more than 20 % are unscored; this one would fail." in said
+    assert "appear here once a prompt has at least 16 scored completions" in said
     html = "".join(str(element.proto.body) for element in at.get("html"))  # type: ignore[attr-defined]
     assert "&lt;script&gt;" in html
     assert SCRIPT not in html
@@ -192,11 +185,8 @@ def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_pa
 
 def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
-    fail(
-        backend,
-        sample,
-        RunError(code="reward_contract", message=f"the reward {SCRIPT} returned a str", details="line 7"),
-    )
+    error = RunError(code="reward_contract", message=f"the reward {SCRIPT} returned a str", details="line 7")
+    recorded.fail(backend.client, sample.id, claimed(backend, sample), error)
     at.run()
     assert "a run of this form would fail in the same way" in texts(at)
     assert f"the reward {SCRIPT} returned a str" in [code.value for code in at.code]
@@ -218,9 +208,7 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     at = open_page("new-run")
     draft_of(at).change({"rewards.functions": [{"kind": "format", "name": "format", "weight": 1, "tags": ["answer"]}]})
     at.run()
-    press(at, "Sample before launch")
-    sample = backend.client.run(cast(int, draft_of(at).sample_id))
-    answer(backend, sample, [1.0] * 4 + [0.5] * 12)
+    answer(backend, sampled(at, backend), [1.0] * 4 + [0.5] * 12)
     at.run()
     assert "4 of 16 completions right" in texts(at)
     next(one for one in at.number_input if str(one.key).startswith("before-launch-threshold")).set_value(0.5).run()
@@ -232,7 +220,7 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     assert "16 of 16 completions right" in texts(at)
 
 
-def test_parts_are_drawn_largest_first_and_a_strange_name_is_escaped() -> None:
+def test_parts_are_drawn_largest_first_a_strange_name_is_escaped_and_without_parts_there_is_no_bar() -> None:
     html = parts_html({"weights": 2**20, SCRIPT: 3 * 2**20, "cache": 0}, size, f"advice {SCRIPT}")
     assert html.index("3.0 MiB") < html.index("1.0 MiB")
     assert "75 %" in html
@@ -240,8 +228,6 @@ def test_parts_are_drawn_largest_first_and_a_strange_name_is_escaped() -> None:
     assert "<script>" not in html
     assert parts_html({}, size, "") == ""
 
-
-def test_a_time_without_known_parts_draws_no_bar() -> None:
     def page() -> None:
         from dashboard.form.preflight import show_parts
 

@@ -4,18 +4,19 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from answers import completion_of
+from hypothesis import given
+from hypothesis import strategies as s
 
 from backend.contract.base import Json
-from backend.contract.groups import CompletionData
 from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import View, comparison_figure
 from dashboard.charts.figure import Figure, colour
 from dashboard.charts.group import reward_squares, strip_figure
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
-from dashboard.charts.outcome import Group, Member, Outcome, Stroke, outcome
+from dashboard.charts.outcome import Group, Member, Stroke
 from dashboard.charts.palette import (
     CATEGORICAL,
     DISCOURAGED,
@@ -30,8 +31,9 @@ from dashboard.charts.palette import (
 )
 from dashboard.charts.parallel import Axis, parallel_figure
 from dashboard.charts.series import XAxis
-from dashboard.charts.training import Panel, panels, training_figure
+from dashboard.charts.training import Panel, pair_panels, panels, training_figure
 from dashboard.components import pictures
+from dashboard.components.chart import place_key
 
 LOGGED = (
     *("reward", "rewards/correctness/mean", "rewards/format/mean", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),
@@ -40,7 +42,11 @@ LOGGED = (
     *("time/rollout", "time/reward", "time/reference", "time/update", "time/report"),
     *("tokens_per_second", "peak_memory"),
 )
-each_panel = pytest.mark.parametrize("panel", panels(LOGGED, ["correctness", "format"]), ids=lambda panel: panel.key)
+PANELS = panels(LOGGED, ["correctness", "format"])
+
+
+def panel_of(key: str) -> Panel:
+    return next(panel for panel in PANELS if panel.key == key)
 
 
 def series(steps: int) -> dict[str, Series]:
@@ -59,11 +65,10 @@ def fields(spec: Json) -> Iterator[str]:
 
 
 def test_every_metric_of_the_trainer_has_its_place_in_a_chart() -> None:
-    drawn = {name for panel in panels(LOGGED, ["correctness", "format"]) for name in panel.labels}
-    assert drawn == set(LOGGED)
+    assert {name for panel in PANELS for name in panel.labels} == set(LOGGED)
 
 
-@each_panel
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
 def test_every_chart_of_a_run_has_its_words_the_runs_steps_as_its_axis_and_the_same_specification_for_any_data(
     panel: Panel,
 ) -> None:
@@ -71,6 +76,7 @@ def test_every_chart_of_a_run_has_its_words_the_runs_steps_as_its_axis_and_the_s
     assert len(panel.help) > 40
     early, late = (training_figure(panel, series(steps), steps=50, weight=0.6, mark=2) for steps in (3, 40))
     assert early.spec == late.spec, "new data leave the specification as it is"
+
     assert len(early.data) < len(late.data)
     assert set(fields(early.spec)) <= set(early.data.columns)
     assert set(early.data["label"]) == set(panel.labels.values())
@@ -85,7 +91,7 @@ def test_every_chart_of_a_run_has_its_words_the_runs_steps_as_its_axis_and_the_s
 
 
 def test_of_lines_that_lie_on_each_other_each_is_seen() -> None:
-    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "held-out"]
+    panel = panel_of("held-out")
     line, points = (
         layer["encoding"]
         for layer in training_figure(panel, series(5), steps=5, weight=0.6).spec["layer"]  # type: ignore[union-attr,index]
@@ -100,14 +106,12 @@ def test_of_lines_that_lie_on_each_other_each_is_seen() -> None:
 
 
 def test_the_learning_rate_is_drawn_as_it_was_set_however_smooth_the_rest() -> None:
-    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "learning_rate"]
-    data = training_figure(panel, series(5), steps=5, weight=0.9).data
+    data = training_figure(panel_of("learning_rate"), series(5), steps=5, weight=0.9).data
     assert list(data["smooth"]) == list(data["value"])
 
 
 def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
-    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "reward"]
-    picture = pictures.svg(training_figure(panel, series(5), steps=3000, weight=0.6))
+    picture = pictures.svg(training_figure(panel_of("reward"), series(5), steps=3000, weight=0.6))
     labels = re.findall(r">([0-9.k]+)</text>", picture)
     assert {"0", "500", "1k", "1.5k", "3k"} <= set(labels)
     assert "0k" not in labels
@@ -116,24 +120,48 @@ def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
 def test_a_line_breaks_where_a_value_is_missing() -> None:
     def treatment(values: list[float | None]) -> set[str]:
         points = {"reward": Series(step=list(range(3)), value=values)}
-        panel = next(panel for panel in panels(["reward"], []) if panel.key == "reward")
-        layers = training_figure(panel, points, steps=3, weight=0.5).spec["layer"]
+        layers = training_figure(panel_of("reward"), points, steps=3, weight=0.5).spec["layer"]
         return {layer["mark"]["invalid"] for layer in layers if layer["mark"]["type"] == "line"}
 
     assert treatment([0.1, None, 0.3]) == {"break-paths-show-path-domains"}
     assert treatment([0.1, 0.2, 0.3]) == {"show"}
 
 
-def test_data_stays_out_of_the_specification() -> None:
-    figure = training_figure(panels(LOGGED, [])[0], series(5), steps=5, weight=0.6)
-    assert figure.spec["data"] == {"name": "source"}
-    assert "datasets" not in figure.spec
-
-
 def test_a_single_point_is_drawn_as_a_dot() -> None:
-    reward = panels(LOGGED, [])[0]
-    assert training_figure(reward, series(1), steps=5, weight=0.6).data["alone"].tolist() == [True]
-    assert not training_figure(reward, series(2), steps=5, weight=0.6).data["alone"].any()
+    for steps, alone in ((1, [True]), (2, [False, False])):
+        assert training_figure(panel_of("reward"), series(steps), steps=5, weight=0.6).data["alone"].tolist() == alone
+
+
+PAIRS = (
+    *("loss", "grad_norm", "learning_rate", "step_time", "num_tokens", "peak_memory"),
+    *("eval/loss", "eval/accuracy", "eval/margin"),
+)
+LOGGED_ON_PAIRS = {
+    "reward_model": (*PAIRS, "accuracy", "margin", "mean_reward"),
+    "dpo": (
+        *(*PAIRS, *(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))),
+        *("logps/chosen", "logps/rejected", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOGGED_ON_PAIRS)
+def test_every_metric_of_a_run_on_pairs_is_on_a_chart_and_has_a_meaning(kind: str) -> None:
+    names = LOGGED_ON_PAIRS[kind]
+    drawn = {name for panel in pair_panels(kind, names) for name in panel.labels}
+    assert set(names) - drawn == {"num_tokens"}
+    assert all(meaning(name).help != "A metric of the trainer." for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LOGGED_ON_PAIRS)
+def test_no_step_opens_groups_that_there_are_none_of(kind: str) -> None:
+    names = LOGGED_ON_PAIRS[kind]
+    points = {name: Series(step=[0, 1, 2], value=[0.0, 1.0, 2.0]) for name in names}
+    for panel in pair_panels(kind, names):
+        figure = training_figure(panel, points, steps=3, weight=0.5)
+        assert "picked" not in str(figure.spec), panel.key
+        assert len(figure.data) == 3 * len(panel.labels)
 
 
 def line(run_id: int, values: list[float | None]) -> Group:
@@ -142,11 +170,11 @@ def line(run_id: int, values: list[float | None]) -> Group:
 
 
 def compared(
-    name: str,
     lines: list[Group],
     axis: XAxis = "step",
     *,
-    steps: int,
+    name: str = "kl",
+    steps: int = 2,
     log: bool = False,
     zoom: tuple[float, float] | None = None,
 ) -> Figure:
@@ -154,75 +182,36 @@ def compared(
     return comparison_figure(name, lines, View(axis, 0.0, log, steps, zoom, by_run=True), front={1})
 
 
-def test_compared_runs_lie_on_one_chart_under_their_labels() -> None:
+def test_compared_runs_lie_on_one_chart_under_their_labels_grey_unless_in_front() -> None:
     lines = [line(1, [0.1, 0.2]), line(2, [0.3])]
-    figure = compared("kl", lines, "samples", steps=2)
+    figure = compared(lines, "samples")
     assert figure.data.groupby("label")["x"].apply(list).to_dict() == {"run #1": [8, 16], "run #2": [8]}
+    assert f'"range": ["#123456", "{NEUTRAL}"]' in json.dumps(figure.spec)
+    assert compared(lines, name="entropy").data.empty, "none of them has logged it"
 
 
 def test_a_log_scale_leaves_out_what_is_not_above_zero() -> None:
-    figure = compared("kl", [line(1, [0.0, 0.2])], steps=2, log=True)
+    figure = compared([line(1, [0.0, 0.2])], log=True)
     assert figure.data["value"].isna().tolist() == [True, False]
     assert '"type": "log"' in json.dumps(figure.spec)
 
 
-def test_a_metric_that_no_run_logged_is_an_empty_chart() -> None:
-    figure = compared("entropy", [line(1, [0.1])], steps=2)
-    assert figure.data.empty
-
-
-def test_a_run_that_is_not_in_front_is_grey() -> None:
-    lines = [line(1, [0.1, 0.2]), replace(line(2, [0.3]), stroke=Stroke("#654321"))]
-    spec = json.dumps(compared("kl", lines, steps=2).spec)
-    assert f'"range": ["#123456", "{NEUTRAL}"]' in spec
-
-
 def test_a_zoom_shows_its_part_of_the_axis_and_nothing_else() -> None:
-    figure = compared("kl", [line(1, [0.1, 0.2, 0.3, 0.4])], steps=4, zoom=(1, 2))
+    figure = compared([line(1, [0.1, 0.2, 0.3, 0.4])], steps=4, zoom=(1, 2))
     assert figure.data["step"].tolist() == [0, 1, 2, 3], "lines lead out of the picture"
-    nearer = compared("kl", [line(1, [0.1] * 9)], steps=9, zoom=(4.5, 6))
+    nearer = compared([line(1, [0.1] * 9)], steps=9, zoom=(4.5, 6))
     assert nearer.data["step"].tolist() == [4, 5, 6, 7]
     assert '"domain": [1, 2]' in json.dumps(figure.spec)
 
 
-def test_an_outcome_knows_which_way_is_better() -> None:
-    values = Series(step=[0, 1, 2], value=[0.2, 0.9, 0.4])
-    assert outcome("reward", {"reward": values}, 2) == Outcome(pytest.approx(0.65), 0.9, 1)
-    assert outcome("frac_unscored", {"frac_unscored": values}, 2).best == 0.2
-    assert outcome("kl", {"kl": values}, 2).best is None
-
-
-def test_an_outcome_passes_over_what_was_not_finite() -> None:
-    assert outcome("reward", {"reward": Series(step=[0, 1], value=[0.5, None])}, 10).final == 0.5
-    assert outcome("reward", {"reward": Series(step=[0], value=[None])}, 10) == Outcome(None, None, None)
-    assert outcome("reward", {}, 10) == Outcome(None, None, None)
-
-
-def test_an_evaluation_ends_with_its_last_value_alone() -> None:
-    values = Series(step=[0, 25, 50], value=[0.5, 0.7, 0.9])
-    assert outcome("eval/pass@1", {"eval/pass@1": values}, 10).final == 0.9
-
-
-def completion(index: int, reward: float | None, advantage: float | None) -> CompletionData:
-    return CompletionData(index=index, text="", token_count=1, finish_reason="stop", reward=reward, advantage=advantage)
-
-
 def test_the_strip_stacks_equal_rewards_and_leaves_unscored_completions_out() -> None:
-    completions = [
-        completion(0, 1.0, 1.0),
-        completion(1, 1.0, 1.0),
-        completion(2, 0.0, -1.0),
-        completion(3, None, None),
-    ]
-    figure = strip_figure(completions, 0.5, 0.5)
+    rewards = [(1.0, 1.0), (1.0, 1.0), (0.0, -1.0), (None, None)]
+    figure = strip_figure([completion_of(index, *each) for index, each in enumerate(rewards)], 0.5, 0.5)
     assert "reward · line: mean · band: mean ± 1 std" in str(figure.spec)
-    data = figure.data
-    assert data[["completion", "level"]].to_numpy().tolist() == [[1, 1], [2, 2], [3, 1]]
-
-
-def test_rewards_further_apart_than_numbers_go_have_their_places_on_the_strip() -> None:
-    completions = [completion(0, 1.7e308, 1.0), completion(1, -1.7e308, -1.0), completion(2, 0.0, 0.0)]
-    assert strip_figure(completions, 0.0, 1.7e308).data["level"].tolist() == [1, 1, 1]
+    assert figure.data[["completion", "level"]].to_numpy().tolist() == [[1, 1], [2, 2], [3, 1]]
+    # further apart than numbers go
+    far = [completion_of(index, reward, 0.0) for index, reward in enumerate((1.7e308, -1.7e308, 0.0))]
+    assert strip_figure(far, 0.0, 1.7e308).data["level"].tolist() == [1, 1, 1]
 
 
 def test_the_sign_of_an_advantage_is_its_colour() -> None:
@@ -246,42 +235,27 @@ def svg(address: str) -> str:
     return base64.b64decode(data).decode()
 
 
-def test_squares_tell_zero_from_missing() -> None:
+def test_squares_tell_zero_from_missing_and_are_as_full_as_their_rewards() -> None:
     assert "<path" not in svg(reward_squares([0.0, 1.0], [-1.0, 1.0], 0.0, 1.0))
     assert svg(reward_squares([None, 1.0], [None, 0.0], 0.0, 1.0)).count("<path") == 1
-
-
-def test_no_two_metrics_have_the_same_title() -> None:
-    titles = [meaning(name).title for name in in_order(_MEANINGS)]
-    assert len(set(titles)) == len(titles)
-
-
-def test_what_was_not_trained_on_is_grey_and_not_in_the_colour_of_an_error() -> None:
-    picture = svg(reward_squares([1.0, 1.0], [None, None], 0.0, 1.0))
-    assert NEUTRAL in picture
-    assert UNSCORED not in picture
-
-
-def test_the_rounding_of_a_trainers_advantages_has_no_colour() -> None:
-    rounded = svg(reward_squares([0.25, 0.25], [-4.7e-6, -4.7e-6], 0.0, 1.0))
-    assert DISCOURAGED not in rounded
-    assert DISCOURAGED in svg(reward_squares([0.25, 0.26], [-4.7e-6, 4.7e-6], 0.0, 1.0))
-
-
-def test_a_square_is_as_full_as_its_reward() -> None:
     picture = svg(reward_squares([0.5], [0.0], 0.0, 1.0))
     assert 'height="16" fill' in picture
     assert 'height="8.0" fill' in picture
 
 
-def test_a_reward_keeps_its_colour_whatever_stands_beside_it() -> None:
-    assert reward_colours(["correctness"])["correctness"] == reward_colours(["format", "correctness"])["correctness"]
+def test_what_was_not_trained_on_is_grey_and_the_rounding_of_a_trainers_advantages_has_no_colour() -> None:
+    picture = svg(reward_squares([1.0, 1.0], [None, None], 0.0, 1.0))
+    assert NEUTRAL in picture
+    assert UNSCORED not in picture, "it is no error"
+    assert DISCOURAGED not in svg(reward_squares([0.25, 0.25], [-4.7e-6, -4.7e-6], 0.0, 1.0))
+    assert DISCOURAGED in svg(reward_squares([0.25, 0.26], [-4.7e-6, 4.7e-6], 0.0, 1.0))
 
 
-def test_a_run_keeps_its_colour_when_later_runs_join() -> None:
+def test_a_run_and_a_reward_keep_their_colours_whatever_stands_beside_them() -> None:
     few, many = run_colours([3, 7]), run_colours([3, 7, *range(20, 38)])
     assert {run_id: many[run_id] for run_id in few} == few
     assert len(set(many.values())) == 20
+    assert reward_colours(["correctness"])["correctness"] == reward_colours(["format", "correctness"])["correctness"]
 
 
 @pytest.mark.parametrize(
@@ -292,12 +266,24 @@ def test_a_legend_of_long_names_stands_in_two_columns(labels: list[str], columns
     assert drawn["legend"]["columns"] == columns
 
 
-def test_every_metric_has_words_even_one_that_nobody_foresaw() -> None:
+def test_every_metric_has_words_of_its_own_even_one_that_nobody_foresaw_and_the_most_asked_for_come_first() -> None:
+    titles = [meaning(name).title for name in in_order(_MEANINGS)]
+    assert len(set(titles)) == len(titles)
     assert meaning("eval/pass@8").axis == "~%"
     assert meaning("rewards/correctness/mean").better == "higher"
     assert meaning("time/rollout").title == "Time for sampling"
     assert meaning("something/new").title == "something/new"
-
-
-def test_the_most_asked_for_metrics_come_first() -> None:
     assert in_order(["zeta", "kl", "reward", "alpha"]) == ["reward", "kl", "alpha", "zeta"]
+
+
+NAMES = s.text(s.sampled_from("ab.-_/: "), min_size=1, max_size=6)
+
+
+@given(s.sets(NAMES | NAMES.map(lambda name: "x" * 80 + name), min_size=2, max_size=30))
+def test_names_that_differ_in_a_sign_or_far_behind_have_keys_of_their_own_that_a_class_can_be_called(
+    names: set[str],
+) -> None:
+    keys = {place_key("panel", name) for name in names}
+    assert len(keys) == len(names)
+    assert all(key.replace("-", "").replace("_", "").isalnum() for key in keys)
+    assert place_key("panel", "reward") == "panel-reward"

@@ -1,5 +1,6 @@
 """How many seeds it takes: against comparisons that other code simulates and judges, and against cases that can be worked out."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -10,22 +11,15 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from power import Case, covered, rows
 
-from dashboard.charts.interval import difference
-from dashboard.charts.power import LEAST, MOST, WANTED, Plan, needed_seeds, plan, power, spread_interval
+from dashboard.charts.power import LEAST, MOST, WANTED, Plan, Range, needed_seeds, plan, power, spread_interval
 from dashboard.comparison.seeds import more_seeds
 
 CASES = [
-    Case(seeds, effect, paired, spreads, items)
-    for seeds, effect, paired, spreads, items in [
-        (3, 2.0, True, (1.0, 1.0), 0),
-        (5, 2.0, True, (1.0, 1.0), 0),
-        (20, 1.0, True, (1.0, 1.0), 0),
-        (3, 3.0, False, (1.0, 1.0), 0),
-        (5, 2.0, False, (0.3, 1.4), 0),
-        (20, 0.5, False, (1.0, 1.0), 0),
-        (5, 0.1, True, (0.04, 0.04), 50),
-        (8, 0.1, False, (0.04, 0.04), 500),
-    ]
+    *(Case(seeds, effect, paired=True) for seeds, effect in ((3, 2.0), (5, 2.0), (20, 1.0))),
+    *(Case(seeds, effect, paired=False) for seeds, effect in ((3, 3.0), (20, 0.5))),
+    Case(5, 2.0, False, (0.3, 1.4)),
+    Case(5, 0.1, True, (0.04, 0.04), items=50),
+    Case(8, 0.1, False, (0.04, 0.04), items=500),
 ]
 
 
@@ -43,15 +37,14 @@ def test_the_range_of_seeds_holds_the_right_number_in_19_of_20_comparisons(seeds
     assert covered(seeds, paired, 1000, np.random.default_rng(seeds)) > 0.93
 
 
-def test_as_many_seeds_as_are_needed_are_enough_and_one_less_is_not() -> None:
+def test_as_many_seeds_as_are_needed_are_enough_and_one_less_is_not_from_the_fewest_with_a_verdict_to_the_most() -> (
+    None
+):
     for effect, variances in [(1.0, (1.0,)), (0.5, (1.0,)), (1.0, (1.0, 0.2))]:
         seeds = needed_seeds(effect, variances)
         assert seeds is not None
         assert power(effect, variances, (seeds,) * len(variances)) >= WANTED
         assert power(effect, variances, (seeds - 1,) * len(variances)) < WANTED
-
-
-def test_the_fewest_seeds_are_those_of_which_a_comparison_has_a_verdict_and_beyond_the_most_nothing_is_said() -> None:
     assert needed_seeds(100.0, (1.0,)) == LEAST
     assert needed_seeds(0.01, (1.0,)) is None
 
@@ -73,37 +66,32 @@ OURS = {0: 0.50, 1: 0.70, 2: 0.91}
 THEIRS = {0: 0.49, 1: 0.66, 2: 0.89}
 
 
-def test_three_seeds_give_a_range_and_no_number_that_looks_exact() -> None:
-    found = plan(OURS, THEIRS)
+def planned(ours: dict[int, float], theirs: dict[int, float], effect: float | None = None) -> Plan:
+    found = plan(ours, theirs, effect)
     assert isinstance(found, Plan)
-    shown = difference(OURS, THEIRS)
-    assert shown is not None
-    assert found.effect == pytest.approx(shown.mean)
-    assert found.seeds == (3, 3)
-    assert found.needed.least is not None
-    assert found.needed.likely is not None
-    assert found.needed.least < found.needed.likely
-    assert found.needed.most is None or found.needed.most > 10 * found.needed.likely
-    assert found.power.least is not None
-    assert found.power.most is not None
-    assert found.power.most - found.power.least > 0.5
-    assert plan(THEIRS, OURS) == found  # a difference downwards takes as many
+    return found
+
+
+def ends(found: Range) -> list[float]:
+    """What is more than the most is endless."""
+    return [math.inf if value is None else value for value in found]
+
+
+def test_three_seeds_give_a_range_and_no_number_that_looks_exact_and_a_smaller_difference_takes_more() -> None:
+    found = planned(OURS, THEIRS)
+    assert (found.effect, found.seeds) == (pytest.approx(0.07 / 3), (3, 3))
+    least, likely, most = ends(found.needed)
+    assert least < likely < most / 10
+    assert found == plan(THEIRS, OURS), "a difference downwards takes as many"
+    assert ends(planned(OURS, THEIRS, effect=0.01).needed)[1] > 2 * likely
+    least, _, most = ends(found.power)
+    assert most - least > 0.5
 
 
 def test_two_seeds_have_no_verdict_and_a_plan_all_the_same() -> None:
-    found = plan({0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.55})
-    assert isinstance(found, Plan)
+    found = planned({0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.55})
     assert (found.power, found.needed.most) == ((0, 0, 0), None)
     assert more_seeds(found) == f"1 (1 to more than {MOST - 2})"
-
-
-def test_a_smaller_difference_takes_more_seeds() -> None:
-    seen, smaller = plan(OURS, THEIRS), plan(OURS, THEIRS, effect=0.01)
-    assert isinstance(seen, Plan)
-    assert isinstance(smaller, Plan)
-    assert seen.needed.likely is not None
-    assert smaller.needed.likely is not None
-    assert smaller.needed.likely > 2 * seen.needed.likely
 
 
 @pytest.mark.parametrize(

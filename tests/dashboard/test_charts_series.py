@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 
 from backend.contract.records import Metrics, Series
@@ -9,15 +10,9 @@ from dashboard.charts.figure import Figure
 from dashboard.charts.series import XAxis, long_table, on_common_steps, positions, smooth, steps_within, touchable
 
 
-def test_smoothing_starts_at_the_first_value_and_not_below_it() -> None:
+def test_smoothing_starts_at_the_first_value_and_not_below_it_and_is_the_weighted_mean_of_the_past() -> None:
     assert smooth([0.8, 0.8, 0.8], 0.9) == pytest.approx([0.8, 0.8, 0.8])
-
-
-def test_smoothing_is_the_weighted_mean_of_the_past() -> None:
     assert smooth([1.0, 0.0], 0.5) == pytest.approx([1.0, 1 / 3])
-
-
-def test_weight_zero_leaves_the_values_as_they_are() -> None:
     assert smooth([3.0, 1.0, 2.0], 0.0) == [3.0, 1.0, 2.0]
 
 
@@ -45,43 +40,32 @@ def test_stacked_phases_have_a_value_at_every_step_even_where_one_was_thinned_ou
     assert set(rollout["label"]) == {"rollout"}
 
 
-def recorded() -> Metrics:
-    return Metrics(
-        run_id=1,
-        series={
-            "reward": Series(step=[0, 1, 2], value=[0.1, 0.2, 0.3]),
-            "eval/pass@1": Series(step=[0, 2], value=[0.5, 0.6]),
-            "num_tokens": Series(step=[0, 1, 2], value=[100.0, 250.0, 300.0]),
-            "step_time": Series(step=[0, 1, 2], value=[2.0, 1.0, 4.0]),
-        },
-    )
+RECORDED = Metrics(
+    run_id=1,
+    series={
+        "reward": Series(step=[0, 1, 2], value=[0.1, 0.2, 0.3]),
+        "eval/pass@1": Series(step=[0, 2], value=[0.5, 0.6]),
+        "num_tokens": Series(step=[0, 1, 2], value=[100.0, 250.0, 300.0]),
+        "step_time": Series(step=[0, 1, 2], value=[2.0, 1.0, 4.0]),
+    },
+)
 
 
-def test_samples_count_the_completions_of_the_steps_done() -> None:
-    assert positions(recorded(), "reward", "samples", 8).tolist() == [8, 16, 24]
-    assert positions(recorded(), "eval/pass@1", "samples", 8).tolist() == [0, 16]
+@pytest.mark.parametrize(
+    ("axis", "of_steps", "of_evaluations"),
+    [("samples", [8, 16, 24], [0, 16]), ("tokens", [100, 250, 300], [0, 250]), ("time", [2, 3, 7], [0, 3])],
+)
+def test_a_step_lies_where_it_was_done_and_an_evaluation_where_the_step_before_it_was(
+    axis: XAxis, of_steps: list[int], of_evaluations: list[int]
+) -> None:
+    assert positions(RECORDED, "reward", axis, 8).tolist() == of_steps
+    assert positions(RECORDED, "eval/pass@1", axis, 8).tolist() == of_evaluations
 
 
-def test_tokens_are_those_processed_when_the_step_was_done() -> None:
-    assert positions(recorded(), "reward", "tokens", 8).tolist() == [100, 250, 300]
-    assert positions(recorded(), "eval/pass@1", "tokens", 8).tolist() == [0, 250]
-
-
-def test_wall_time_is_the_sum_of_the_step_times() -> None:
-    assert positions(recorded(), "reward", "time", 8).tolist() == [2, 3, 7]
-    assert positions(recorded(), "eval/pass@1", "time", 8).tolist() == [0, 3]
-
-
-def test_wall_time_of_a_thinned_series_stands_for_the_steps_left_out() -> None:
-    metrics = Metrics(
-        run_id=1,
-        series={"reward": Series(step=[9], value=[0.3]), "step_time": Series(step=[0, 4, 9], value=[2.0, 2.0, 2.0])},
-    )
+def test_wall_time_of_a_thinned_series_stands_for_the_steps_left_out_and_without_counts_there_are_no_tokens() -> None:
+    thinned = {"reward": Series(step=[9], value=[0.3]), "step_time": Series(step=[0, 4, 9], value=[2.0, 2.0, 2.0])}
+    metrics = Metrics(run_id=1, series=thinned)
     assert positions(metrics, "reward", "time", 8).tolist() == [20.0]
-
-
-def test_a_run_without_token_counts_has_no_place_on_the_token_axis() -> None:
-    metrics = Metrics(run_id=1, series={"reward": Series(step=[0], value=[0.3])})
     assert str(positions(metrics, "reward", "tokens", 8).tolist()) == "[nan]"
 
 
@@ -92,18 +76,14 @@ def test_a_run_that_has_only_evaluated_so_far_has_no_steps_within_a_zoom_on_toke
     assert steps_within(metrics, "step", (0.0, 1.0), 8) == (0, 0)
 
 
-def _two_lines(points: int) -> dict[str, Series]:
+def two_lines(points: int) -> pd.DataFrame:
     whole, short = (Series(step=list(range(count)), value=[0.5] * count) for count in (points, 3))
-    return {"reward": whole, "eval/reward": short}
+    return long_table({"reward": whole, "eval/reward": short}, {"reward": "a", "eval/reward": "b"}, 0.0)
 
 
-def test_a_pointer_finds_every_point_of_a_short_line() -> None:
-    table = touchable(long_table(_two_lines(40), {"reward": "a", "eval/reward": "b"}, 0.0), 60)
-    assert table["touch"].all()
-
-
-def test_of_long_lines_a_pointer_finds_some_points_evenly_and_both_ends() -> None:
-    table = touchable(long_table(_two_lines(1000), {"reward": "a", "eval/reward": "b"}, 0.0), 100)
+def test_a_pointer_finds_every_point_of_a_short_line_and_of_long_ones_some_points_evenly_and_both_ends() -> None:
+    assert touchable(two_lines(40), 60)["touch"].all()
+    table = touchable(two_lines(1000), 100)
     found = table[table["touch"]]
     assert len(found) <= 104
     steps = found.loc[found["label"] == "a", "step"].tolist()
@@ -113,7 +93,7 @@ def test_of_long_lines_a_pointer_finds_some_points_evenly_and_both_ends() -> Non
 
 
 def test_texts_that_travel_once_are_the_same_texts() -> None:
-    table = long_table(_two_lines(5), {"reward": "a", "eval/reward": "b"}, 0.0)
+    table = two_lines(5)
     sent = Figure({}, table).sent.to_pandas()
     assert {name for name, kind in sent.dtypes.items() if kind == "category"} == {"metric", "label"}
     assert sent.astype({"metric": "str", "label": "str"}).equals(table)

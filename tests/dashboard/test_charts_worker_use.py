@@ -29,13 +29,11 @@ def test_lanes_begin_with_the_first_of_the_last_day_and_are_an_hour_long_at_leas
     assert NOW - beginning(known, NOW) == timedelta(minutes=minutes)
 
 
-def test_time_counts_once_though_a_sample_was_served_between_two_steps() -> None:
-    training, sample, later = held(60, 30), held(50, 45), held(10, 4)
-    assert busy([later, sample, training], NOW - timedelta(minutes=60), NOW) == pytest.approx(36 / 60)
-
-
-def test_what_goes_on_counts_until_now_and_what_began_earlier_from_the_beginning() -> None:
-    assert busy([held(120, 50), held(10, 9, end=None)], NOW - timedelta(minutes=60), NOW) == pytest.approx(20 / 60)
+def test_time_counts_once_though_a_sample_was_served_between_two_steps_and_until_now_if_it_goes_on() -> None:
+    hour_ago = NOW - timedelta(minutes=60)
+    assert busy([held(10, 4), held(50, 45), held(60, 30)], hour_ago, NOW) == pytest.approx(36 / 60)
+    began_earlier = [held(120, 50), held(10, 9, end=None)]
+    assert busy(began_earlier, hour_ago, NOW) == pytest.approx(20 / 60)
 
 
 def test_each_worker_has_a_lane_and_each_run_a_bar_on_it() -> None:

@@ -7,18 +7,13 @@ from statistics import fmean
 import pandas as pd
 import pytest
 import recorded
-from on_screen import Open
+from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
 from dashboard.comparison.seeds import MORE
-from dashboard.comparison.settings import differences, flatten
-
-
-def sentences(at: AppTest) -> str:
-    return "\n".join(element.value for kind in (at.caption, at.info, at.markdown) for element in kind)
 
 
 @pytest.fixture
@@ -27,32 +22,29 @@ def backend(shared_backend: Backend) -> Backend:
     return shared_backend
 
 
+def finished(backend: Backend, name: str, steps: int, size: int, *, seed: int = 0, **config: Json) -> int:
+    """A run that has ended after so many steps of two groups of this size."""
+    run_id = recorded.queue(backend.client, name, **config)
+    claimed = recorded.train(backend.client, run_id, steps=steps, total=100, prompts=2, group_size=size, seed=seed)
+    recorded.finish(backend.client, run_id, claimed)
+    return run_id
+
+
 @pytest.fixture(scope="module")
 def runs(shared_backend: Backend) -> list[int]:
     """Two finished runs that differ in learning rate and group size."""
-    ids = []
-    for name, rate, size in (("slow", 1e-4, 8), ("fast", 5e-4, 4)):
-        run_id = recorded.queue(
-            shared_backend.client, name, optimizer={"learning_rate": rate}, sampling={"group_size": size}
-        )
-        claimed = recorded.train(shared_backend.client, run_id, steps=4, total=100, prompts=2, group_size=size)
-        recorded.finish(shared_backend.client, run_id, claimed)
-        ids.append(run_id)
-    return ids
-
-
-def test_an_empty_comparison_says_what_to_do(open_page: Open) -> None:
-    at = open_page("compare")
-    assert "Choose two runs or more" in sentences(at)
-    assert not at.dataframe
+    settings = (("slow", 1e-4, 8), ("fast", 5e-4, 4))
+    return [
+        finished(shared_backend, name, 4, size, optimizer={"learning_rate": rate}, sampling={"group_size": size})
+        for name, rate, size in settings
+    ]
 
 
 def test_an_address_shows_runs_axis_smoothing_scale_what_each_came_to_and_only_the_fields_that_differ(
     open_page: Open, runs: list[int], backend: Backend
 ) -> None:
-    at = open_page(
-        "compare", runs=f"{runs[0]},{runs[1]}", x="tokens", smooth="0.3", log="true", judged="Reward", last=2
-    )
+    chosen = {"x": "tokens", "smooth": "0.3", "log": "true", "judged": "Reward", "last": 2}
+    at = open_page("compare", runs=f"{runs[0]},{runs[1]}", **chosen)
     assert at.multiselect[0].value == runs
     assert at.segmented_control[0].value == "tokens"
     assert at.slider[0].value == 0.3
@@ -76,10 +68,12 @@ def test_an_address_shows_runs_axis_smoothing_scale_what_each_came_to_and_only_t
     assert row["open"] == f"/run?id={runs[0]}"
 
 
-def test_a_choice_goes_into_the_address_and_a_browser_that_has_not_heard_of_it_is_told_again(
+def test_an_empty_comparison_says_what_to_do_and_a_choice_goes_into_the_address_until_the_browser_has_heard_of_it(
     open_page: Open, runs: list[int]
 ) -> None:
     at = open_page("compare")
+    assert "Choose two runs or more" in shown(at)
+    assert not at.dataframe
     at.multiselect[0].set_value(runs).run()
     assert at.query_params["runs"] == f"{runs[0]},{runs[1]}"
     at.multiselect[0].set_value([]).run()
@@ -135,15 +129,12 @@ def test_other_texts_of_a_reward_file_are_among_the_differences(open_page: Open,
 
 def test_a_text_of_a_reward_file_that_scored_both_runs_is_no_difference(open_page: Open, backend: Backend) -> None:
     runs = [recorded.scored_by_files(backend.client, ["one"]) for _ in range(2)]
-    assert "Nowhere" in sentences(open_page("compare", runs=f"{runs[0]},{runs[1]}"))
+    assert "Nowhere" in shown(open_page("compare", runs=f"{runs[0]},{runs[1]}"))
 
 
 @pytest.mark.thorough
 def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
-    recorded.finish(
-        backend.client, run_id, recorded.train(backend.client, run_id, steps=25, total=25, prompts=1, group_size=2)
-    )
+    run_id = finished(backend, "evaluated", 25, 2)
     at = open_page("compare", runs=run_id)
     next(box for box in at.multiselect if box.label == "Charts").set_value(["kl"]).run()
     assert next(box for box in at.selectbox if box.label == "Compared by").value == "eval/pass@1"
@@ -153,7 +144,7 @@ def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend:
     next(box for box in at.multiselect if box.label == "Group by").set_value(["recipe"]).run()
     assert float(frame(at, "gain")["final"][0]) == pytest.approx(held_out, abs=0.005)
     next(box for box in at.selectbox if box.label == "Compared by").set_value("reward").run()
-    assert "A row appears for each setting" not in sentences(at)
+    assert "A row appears for each setting" not in shown(at)
 
 
 @pytest.mark.thorough
@@ -165,44 +156,39 @@ def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_
     together = next(box for box in at.multiselect if box.label == "Group by")
     assert together.options[:3] == ["recipe", "sampling.group_size", "optimizer.learning_rate"]
     together.set_value(["optimizer.learning_rate", "sampling.group_size"]).run()
-    assert set(frame(at, "gain")["setting"]) == {
-        "learning_rate 1e-4 · group_size 8",
-        "learning_rate 5e-4 · group_size 4",
-    }
+    settings = {f"learning_rate {rate} · group_size {size}" for rate, size in (("1e-4", 8), ("5e-4", 4))}
+    assert set(frame(at, "gain")["setting"]) == settings
     next(box for box in at.multiselect if box.label == "Group by").set_value(["model.source"]).run()
     assert len(frame(at, "gain")) == 1
-    assert "Only one setting" in sentences(at)
+    assert "Only one setting" in shown(at)
 
 
-def test_a_zoom_in_the_address_shows_its_part_of_the_axis_and_offers_the_way_back(
+def test_a_zoom_in_the_address_shows_its_part_of_the_axis_and_offers_the_way_back_and_one_that_is_none_is_passed_over(
     open_page: Open, runs: list[int]
 ) -> None:
     at = open_page("compare", runs=runs[0], range="1.0-2.0")
     assert '"domain": [1.0, 2.0]' in at.get("vega_lite_chart")[1].proto.spec
     next(button for button in at.button if button.label == "Step 1.00 to 2.00").click().run()
     assert "range" not in at.query_params
-    assert '"domain": [0, 100]' in at.get("vega_lite_chart")[1].proto.spec
+    for whole in (at, *(open_page("compare", runs=runs[0], range=nonsense) for nonsense in ("x", "5-1", "nan-2"))):
+        assert '"domain": [0, 100]' in whole.get("vega_lite_chart")[1].proto.spec
 
 
-@pytest.mark.parametrize("nonsense", ["x", "5-1", "nan-2"])
-def test_a_zoom_that_is_none_is_passed_over(open_page: Open, runs: list[int], nonsense: str) -> None:
-    at = open_page("compare", runs=runs[0], range=nonsense)
-    assert '"domain": [0, 100]' in at.get("vega_lite_chart")[1].proto.spec
-
-
-def test_of_many_lines_two_charts_are_drawn_at_first(open_page: Open, backend: Backend) -> None:
+def test_of_many_lines_two_charts_are_drawn_at_first_and_a_metric_that_nobody_logged_says_so(
+    open_page: Open, backend: Backend
+) -> None:
     many = [recorded.queue(backend.client, f"run {number}", sampling={"engine": "vllm"}) for number in range(13)]
     at = open_page("compare", runs=",".join(map(str, many)))
     assert len(at.get("vega_lite_chart")) == 2
     next(button for button in at.button if button.label == "4 more charts").click().run()
-    assert len(at.get("vega_lite_chart")) == 6
+    assert len(at.get("vega_lite_chart")) == shown(at).count("None of these runs has recorded it yet.") == 6
 
 
 def test_one_run_alone_has_no_differences_and_at_first_six_charts_and_more_on_demand(
     open_page: Open, runs: list[int]
 ) -> None:
     at = open_page("compare", runs=runs[0])
-    assert "Choose a second run" in sentences(at)
+    assert "Choose a second run" in shown(at)
     assert len(at.get("vega_lite_chart")) == 6
 
     next(box for box in at.multiselect if box.label == "Charts").set_value(
@@ -220,23 +206,16 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
     report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")
-    assert [text.value for text in at.caption if text.value.startswith("No kl")] == [
-        rf"No kl was recorded in no \*kl\* \#{run_id}\."
-    ]
+    [said] = [text.value for text in at.caption if text.value.startswith("No kl")]
+    assert said == rf"No kl was recorded in no \*kl\* \#{run_id}\."
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
     # both are of one group, which has it
     assert not [text.value for text in grouped.caption if text.value.startswith("No kl")]
 
 
 def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend: Backend) -> None:
-    run_ids = []
-    for updates in (1, 2):
-        algorithm = {"updates_per_batch": updates}
-        run_ids.append(recorded.queue(backend.client, algorithm=algorithm))
-        claimed = recorded.train(backend.client, run_ids[-1], steps=2, total=100, prompts=1, group_size=8)
-        recorded.finish(backend.client, run_ids[-1], claimed)
-    asked = ",".join(map(str, run_ids))
-    at = open_page("compare", runs=asked, by="algorithm.updates_per_batch")
+    run_ids = [finished(backend, "updated", 2, 8, algorithm={"updates_per_batch": updates}) for updates in (1, 2)]
+    at = open_page("compare", runs=",".join(map(str, run_ids)), by="algorithm.updates_per_batch")
     (verdict,) = (text.value for text in at.markdown if "one seed cannot tell" in text.value)
     assert verdict.endswith("(with 2 updates per batch, the other with 1)")
 
@@ -245,12 +224,8 @@ def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend
 def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open, backend: Backend) -> None:
     run_ids = []
     for updates, seed in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]:
-        config = {"algorithm": {"updates_per_batch": updates}, "budget": {"seed": seed}}
-        run_ids.append(recorded.queue(backend.client, **config))
-        claimed = recorded.train(
-            backend.client, run_ids[-1], steps=2, total=100, prompts=2, group_size=8, seed=10 * updates + seed
-        )
-        recorded.finish(backend.client, run_ids[-1], claimed)
+        config: dict[str, Json] = {"algorithm": {"updates_per_batch": updates}, "budget": {"seed": seed}}
+        run_ids.append(finished(backend, "seeded", 2, 8, seed=10 * updates + seed, **config))
     at = open_page("compare", runs=",".join(map(str, run_ids)), by="algorithm.updates_per_batch", judged="Reward")
     table = frame(at, MORE).set_index("settings")
     found = table.loc["updates_per_batch 2 − updates_per_batch 1"]
@@ -258,31 +233,6 @@ def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open,
     assert re.fullmatch(r"(\d+|more than 197) \(\d+ to (\d+|more than 197)\)", found[MORE])
     assert re.fullmatch(r"\d+ % \(\d+ % to \d+ %\)", found["power now"])
     assert "run two more of each" in table.loc["updates_per_batch 3 − updates_per_batch 1"][MORE]
-    assert "From 3 seeds the spread is hardly known" in sentences(at)
+    assert "From 3 seeds the spread is hardly known" in shown(at)
     next(box for box in at.number_input if box.label == "Difference to tell").set_value(100.0).run()
     assert frame(at, MORE).set_index("settings").loc["updates_per_batch 2 − updates_per_batch 1"][MORE] == "0"
-
-
-def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:
-    at = open_page("compare", runs=recorded.queue(backend.client, sampling={"engine": "vllm"}))
-    assert sentences(at).count("None of these runs has recorded it yet.") == 6
-
-
-def test_paths_into_lists_count_from_zero() -> None:
-    config: dict[str, Json] = {"rewards": {"functions": [{"name": "a", "weight": 1.0}], "gates": []}, "seed": 0}
-    assert flatten(config) == {
-        "rewards.functions.0.name": "a",
-        "rewards.functions.0.weight": 1.0,
-        "rewards.gates": [],
-        "seed": 0,
-    }
-
-
-def test_a_field_that_only_one_run_has_is_a_difference() -> None:
-    first: dict[str, Json] = {"a": 1, "b": 2}
-    second: dict[str, Json] = {"a": 1}
-    assert differences({1: first, 2: second}) == {"b": {1: 2, 2: None}}
-
-
-def test_false_and_zero_are_different_values() -> None:
-    assert differences({1: {"a": False}, 2: {"a": 0}}) == {"a": {1: False, 2: 0}}

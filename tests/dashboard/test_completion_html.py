@@ -5,10 +5,11 @@ from html import unescape
 
 import pytest
 import recorded
+from answers import completion_of, stored
 
 from backend.contract.conversation import Turn as StoredTurn
 from backend.contract.conversation import joined
-from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
+from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.grpo import GrpoConfig
 from dashboard.completion_text import FOLDED_LINES, TextLook, as_text, text_html
 from dashboard.group.cards import card_html, equal_ones, look_at, order_of
@@ -17,21 +18,16 @@ from groupscope import Turn
 CONFIG = GrpoConfig().model_dump(mode="json")
 
 
-def stored(report: GroupReport) -> Group:
-    """The group as the backend would answer with it."""
-    known = report.model_dump()
-    for one in known["completions"]:
-        one["id"] = one["index"] + 100
-    return Group.model_validate(known | {"id": 1, "run_id": 1, "attempt": 1, "step": 0})
-
-
 def shown(html: str) -> str:
     """What a person reads: without the elements, and with references resolved."""
     return unescape(re.sub("<[^>]*>", "", html))
 
 
-def first_card(group: Group, look: TextLook | None = None) -> str:
-    return card_html(group.completions[0], look_at(group, CONFIG), look or TextLook())
+def card(**changes: object) -> str:
+    """The card of a completion of which this is known, alone in its group."""
+    group = with_text("text")
+    one = group.completions[0].model_copy(update=changes)
+    return card_html(one, look_at(group.model_copy(update={"completions": [one]}), CONFIG), TextLook())
 
 
 def with_text(text: str) -> Group:
@@ -73,47 +69,35 @@ def test_what_cannot_be_seen_has_a_sign(control: str) -> None:
 
 def test_equal_completions_without_numbers_announce_none() -> None:
     group = with_text("text")
-    nothing = dict.fromkeys(
-        ("kl_mean", "entropy_mean", "ratio_mean", "clipped_share", "logprob_sum", "logprob_sum_after")
-    )
-    look = look_at(group, CONFIG)
-    one = group.completions[0]
+    numbers = ("kl_mean", "entropy_mean", "ratio_mean", "clipped_share", "logprob_sum", "logprob_sum_after")
+    nothing = dict.fromkeys(numbers)
+    look, one = look_at(group, CONFIG), group.completions[0]
     assert "numbers of completion 1" in shown(card_html(one, look, TextLook(), alike=(0, 1)))
     assert "numbers of" not in shown(card_html(one.model_copy(update=nothing), look, TextLook(), alike=(0, 1)))
 
 
 def test_a_hostile_name_or_error_is_text_too() -> None:
     score = RewardScore(name="<b>name</b>", raw=None, weight=1.0, error="<i>boom</i>\u202e")
-    lost = with_text("text").completions[0].model_copy(update={"rewards": [score], "reward": None})
-    group = with_text("text").model_copy(update={"completions": [lost]})
-    html = card_html(lost, look_at(group, CONFIG), TextLook())
-    assert "<b>name" not in html
-    assert "<i>boom" not in html
-    assert "\u202e" not in html
+    html = card(rewards=[score], reward=None)
+    assert not any(raw in html for raw in ("<b>name", "<i>boom", "\u202e"))
     assert "<b>name</b> could not score this" in shown(html)
     assert "<i>boom</i>⟦RLO⟧" in shown(html)
 
 
-def test_a_card_spells_out_reward_and_advantage() -> None:
-    text = shown(first_card(stored(recorded.group_of(0, [1.0, 0.1]))))
-    assert text.startswith("1 · best reward 1.00 A +1.00")
-    assert "correctness1 × 0.90.9format1 × 0.10.1total1" in text
-    assert "(1 − 0.55) / (0.45 + 1e-08) = +1" in text
-    assert "ended by itself" in text
-
-
-def test_a_bar_is_as_long_as_its_part_of_the_weight() -> None:
+def test_a_card_spells_out_reward_and_advantage_and_its_bars_are_as_long_as_their_parts_of_the_weight() -> None:
     group = stored(recorded.group_of(0, [1.0, 0.1]))
-    look = look_at(group, CONFIG)
-    assert bars(card_html(group.completions[0], look, TextLook())) == [(0, 100), (0, 11.11)]
-    assert bars(card_html(group.completions[1], look, TextLook())) == [(0, 0), (0, 11.11)]
+    right, wrong = (card_html(one, look_at(group, CONFIG), TextLook()) for one in group.completions)
+    assert shown(right).startswith("1 · best reward 1.00 A +1.00")
+    assert "correctness1 × 0.90.9format1 × 0.10.1total1" in shown(right)
+    assert "(1 − 0.55) / (0.45 + 1e-08) = +1" in shown(right)
+    assert "ended by itself" in shown(right)
+    assert bars(right) == [(0, 100), (0, 11.11)]
+    assert bars(wrong) == [(0, 0), (0, 11.11)]
 
 
 def test_a_penalty_goes_to_the_left_of_zero() -> None:
     scores = [RewardScore(name="exact", raw=1, weight=1), RewardScore(name="kl_penalty", raw=-5, weight=0.05)]
-    group = with_text("text")
-    paid = group.completions[0].model_copy(update={"rewards": scores, "reward": 0.75})
-    html = card_html(paid, look_at(group.model_copy(update={"completions": [paid]}), CONFIG), TextLook())
+    html = card(rewards=scores, reward=0.75)
     assert bars(html) == [(20, 80), (0, 20)]
     assert "KL penalty" in shown(html)
     assert "−5 × 0.05" in shown(html)
@@ -122,7 +106,7 @@ def test_a_penalty_goes_to_the_left_of_zero() -> None:
 
 def test_unscored_has_no_number_and_cut_is_said_in_words() -> None:
     group = stored(recorded.group_of(0, [None, 1.0, 0.0]))
-    text = shown(first_card(group))
+    text = shown(card_html(group.completions[0], look_at(group, CONFIG), TextLook()))
     assert text.startswith("1 unscored")
     assert "reward" not in text.partition("correctness")[0]
     assert "not scored" in text
@@ -131,13 +115,9 @@ def test_unscored_has_no_number_and_cut_is_said_in_words() -> None:
 
 
 def test_log_prob_before_and_after_the_update_stand_side_by_side() -> None:
-    group = stored(recorded.group_of(0, [1.0, 0.1]))
-    moved = group.completions[0].model_copy(update={"logprob_sum": -3.1, "logprob_sum_after": -2.8})
-    still = moved.model_copy(update={"logprob_sum_after": None})
-    assert "after this update: log-prob (sum) −3.10 → −2.80 (+0.300)" in shown(
-        card_html(moved, look_at(group, CONFIG), TextLook())
-    )
-    assert "after this update" not in shown(card_html(still, look_at(group, CONFIG), TextLook()))
+    moved = shown(card(logprob_sum=-3.1, logprob_sum_after=-2.8))
+    assert "after this update: log-prob (sum) −3.10 → −2.80 (+0.300)" in moved
+    assert "after this update" not in shown(card(logprob_sum=-3.1, logprob_sum_after=None))
 
 
 def test_a_long_text_is_folded_in_its_middle_and_keeps_every_letter() -> None:
@@ -161,12 +141,7 @@ def test_folding_loses_nothing_whatever_the_lines_are_like(text: str) -> None:
 
 
 def test_the_most_reinforced_come_first_and_those_without_advantage_last() -> None:
-    def place(index: int, advantage: float | None) -> CompletionRecord:
-        return CompletionRecord(
-            id=index, index=index, text="", token_count=1, finish_reason="stop", advantage=advantage
-        )
-
-    given = [place(0, None), place(1, -1.0), place(2, 0.5), place(3, 0.0)]
+    given = [completion_of(place, 1.0, advantage) for place, advantage in enumerate((None, -1.0, 0.5, 0.0))]
     assert [one.index for one in order_of(given, by_advantage=True)] == [2, 3, 1, 0]
     assert order_of(given, by_advantage=False) == given
 
@@ -212,25 +187,13 @@ def test_a_conversation_is_compared_with_its_speakers() -> None:
     assert as_text(said) == '── assistant calls add\nadd({"a": 1})\n── tool add\n2'
 
 
-def test_a_card_without_weights_shows_the_advantage_and_says_that_the_reward_is_missing() -> None:
-    unweighed = [RewardScore(name="right", raw=1.0, weight=None)]
-    changes = {"rewards": unweighed, "reward": None, "advantage": 0.5}
-    group = with_text("text")
-    one = group.completions[0].model_copy(update=changes)
-    look = look_at(group.model_copy(update={"completions": [one]}), CONFIG)
-    words = shown(card_html(one, look, TextLook()))
-    assert "reward not recorded" in words
-    assert "A +0.5" in words
-    assert "1, weight not recorded" in words
-    assert "length not recorded" in shown(card_html(one.model_copy(update={"token_count": 0}), look, TextLook()))
-    assert "unscored" not in words
-
-
-def test_a_card_shows_the_total_of_rewards_whose_weights_nobody_recorded() -> None:
-    group = with_text("text")
+def test_a_card_without_weights_shows_the_advantage_and_the_total_or_says_that_it_is_missing() -> None:
     right, short = (RewardScore(name=name, raw=0.75, weight=None) for name in ("right", "short"))
+    words = shown(card(rewards=[right], reward=None, advantage=0.5, token_count=0))
+    for said in ("reward not recorded", "A +0.5", "0.75, weight not recorded", "length not recorded"):
+        assert said in words
+    assert "unscored" not in words
     for rewards, said in (([right], "right0.750.75total0.75"), ([right, short], "0.75, weight not recorded–total0.75")):
-        one = group.completions[0].model_copy(update={"rewards": rewards, "reward": 0.75, "advantage": 0.5})
-        words = shown(card_html(one, look_at(group.model_copy(update={"completions": [one]}), CONFIG), TextLook()))
+        words = shown(card(rewards=rewards, reward=0.75, advantage=0.5))
         assert "reward 0.75" in words
         assert said in words

@@ -19,9 +19,10 @@ from dashboard.form.dataset import _show_sent
 SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
     f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
 )
-CHATS = (
-    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}], "answer": "2"}\n'
-    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 2"}], "answer": "3"}\n'
+CHATS = b"".join(
+    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + %d"}], "answer": "%d"}\n'
+    % (n, 1 + n)
+    for n in (1, 2)
 )
 
 
@@ -37,12 +38,6 @@ def at(open_page: Open) -> AppTest:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     return at
-
-
-def paste(at: AppTest, rows: str) -> None:
-    next(area for area in at.text_area if area.label == "Rows").set_value(rows).run()
-    next(button for button in at.button if button.label == "Use these rows").click().run()
-    arrive(at)
 
 
 def start_disabled(at: AppTest) -> bool:
@@ -99,6 +94,11 @@ def test_several_files_are_sources_whose_shares_can_be_chosen_and_go_with_their_
     assert start_disabled(at)
     assert "no row to train on is from hrd.csv; the rows are from easy.csv, hard.csv" in texts(at)
 
+    for answer in (2, 3):  # under one name: the newer one stays chosen
+        send(at, ("twice.csv", f"prompt,answer\n1 + 1,{answer}\n2 + 2,4\n".encode()))
+    at.run()
+    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
+
     file = (SEMICOLONS + ";;\n").encode()
     send(at, ("mine.csv", file), ("second.csv", file))
     assert "CSV, separated by semicolons · 2 empty rows left out" in texts(at)
@@ -114,37 +114,31 @@ def test_several_files_are_sources_whose_shares_can_be_chosen_and_go_with_their_
 
 
 @pytest.mark.thorough
-def test_of_several_files_of_which_one_cannot_be_read_or_joined_none_is_kept_and_the_reason_is_said(
-    at: AppTest, backend: Backend
+def test_of_several_files_of_which_one_cannot_be_read_or_joined_none_is_kept_or_sent_again_or_in_nobodys_way(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch, backend: Backend
 ) -> None:
     before = backend.client.uploads()
-    send(at, ("good.csv", b"question,answer\n1,2\n"), ("bad.pdf", b"%PDF-1.7"))
-    assert "bad.pdf: The file is a PDF. Save it as CSV" in texts(at)
-    assert backend.client.uploads() == before
-
     wide = [",".join(f"{letter}{n}" for n in range(200)) + "\n" + "1," * 199 + "1\n" for letter in "ab"]
     send(at, *((f"{place}.csv", text.encode()) for place, text in enumerate(wide)))
     assert "0.csv and 1 more: line 2: brings the file to 401 columns; an upload may have 256" in texts(at)
-    assert backend.client.uploads() == before
+    send(at, ("good.csv", b"question,answer\n1,2\n"), ("bad.pdf", b"%PDF-1.7"))
+    assert "bad.pdf: The file is a PDF. Save it as CSV" in texts(at)
 
-
-@pytest.mark.thorough
-def test_a_file_that_was_refused_is_not_sent_again_and_in_nobodys_way(
-    at: AppTest, monkeypatch: pytest.MonkeyPatch, backend: Backend
-) -> None:
     send(at, ("bad.pdf", b"%PDF-1.7"))
     with monkeypatch.context() as nothing_is_sent:
         nothing_is_sent.setattr(Client, "upload", None)
         at.text_area(key=key(at, "task.system_prompt")).set_value("Reckon.").run()
     assert "bad.pdf: The file is a PDF" in texts(at)
-    before = backend.client.uploads()
     button = next(button for button in at.button if button.label == "Use these rows")
     assert not button.disabled
     button.click().run()
     assert "Paste rows into the box first" in texts(at)
     assert backend.client.uploads() == before
 
-    paste(at, "question\tanswer\n1 + 1\t2\n2 + 2\t4\n")
+    rows = "question\tanswer\n1 + 1\t2\n2 + 2\t4\n"
+    next(area for area in at.text_area if area.label == "Rows").set_value(rows).run()
+    next(button for button in at.button if button.label == "Use these rows").click().run()
+    arrive(at)
     upload = backend.client.uploads()[0]
     assert (upload.name, upload.rows, upload.separator) == ("pasted", 2, "tab")
     assert draft_of(at).get("task.source") == f"upload:{upload.id}"
@@ -208,14 +202,6 @@ def test_columns_are_offered_for_a_file_that_is_sent_once_the_split_is_shown_and
     at.text_input(key=key(at, "task.held_out")).set_value("0.5").run()
     assert "**20** rows to train on, **20** held out" in texts(at)
     assert len(sent) == 1
-
-
-@pytest.mark.thorough
-def test_of_two_files_with_one_name_the_newer_one_stays_chosen(at: AppTest, backend: Backend) -> None:
-    for answer in (2, 3):
-        send(at, ("twice.csv", f"prompt,answer\n1 + 1,{answer}\n2 + 2,4\n".encode()))
-    at.run()
-    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,10 @@ def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_ba
 ) -> None:
     assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
 
-    for name in ("tokens", "groups"):
+    for name, column in (("tokens", "token_logprob"), ("groups", "advantage")):
         answer = served.get(address(run_id, name))
         assert answer.content == b"".join(backend.client.export_table(run_id, name))
-        assert {"tokens": "token_logprob", "groups": "advantage"}[name] in set(
-            pd.read_parquet(io.BytesIO(answer.content))
-        )
+        assert column in set(pd.read_parquet(io.BytesIO(answer.content)))
     assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-groups.parquet"'
 
     answer = served.get(address(run_id, "trl"))
@@ -61,17 +59,12 @@ def test_tables_tokens_configuration_and_script_of_a_run_are_passed_on_as_the_ba
     assert read_trl(answer.text, {}) == (backend.client.run(run_id).config, [])
 
 
-def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
-    """Registers one at step 2 in that store."""
-    report = recorded.checkpoint_of(1, 2, run_id).model_copy(update={"store": store})
-    backend.client.checkpoint(run_id, report)
-
-
 def test_a_model_is_passed_on_as_it_arrives_and_one_that_the_backend_does_not_reach_says_where_it_lies(
     served: TestClient, backend: Backend, run_id: int
 ) -> None:
     store = (backend.home / "checkpoints").resolve()
-    save_checkpoint(backend, run_id, str(store))
+    saved = recorded.checkpoint_of(1, 2, run_id)
+    backend.client.checkpoint(run_id, saved.model_copy(update={"store": str(store)}))
     model = store / f"run-{run_id}" / "2" / "model"
     model.mkdir(parents=True)
     (model / "weights").write_bytes(b"w" * 3_000_000)
@@ -83,7 +76,8 @@ def test_a_model_is_passed_on_as_it_arrives_and_one_that_the_backend_does_not_re
 
     elsewhere = recorded.queue(backend.client)
     recorded.train(backend.client, elsewhere, steps=2, total=2, prompts=1, group_size=2)
-    save_checkpoint(backend, elsewhere, "/of/another/machine")
+    saved = recorded.checkpoint_of(1, 2, elsewhere)
+    backend.client.checkpoint(elsewhere, saved.model_copy(update={"store": "/of/another/machine"}))
     answer = served.get(model_address(elsewhere, 2))
     assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
     assert "lies in /of/another/machine" in answer.text
@@ -109,20 +103,18 @@ def test_a_run_that_is_gone_or_of_a_backend_that_is_down_and_a_link_of_another_d
     assert served.get(address(1, "lines")).status_code == 503
 
 
-def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
-    for title in ("first", "second"):
-        links = offer("a chart", Offered(training_figure(single("reward"), {}, steps=3, weight=0.0), title, "reward"))
-    answer = served.get(links["svg"])
-    assert ">second</text>" in answer.text
-    assert answer.headers["content-disposition"] == 'attachment; filename="reward.svg"'
-    assert served.get(links["png"]).content.startswith(b"\x89PNG")
-
-
-def test_charts_that_were_drawn_longest_ago_are_forgotten(served: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_offers_the_chart_that_it_drew_last_and_those_that_were_drawn_longest_ago_are_forgotten(
+    served: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pictures, "MOST", 2)
     figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
-    links = [offer(f"chart {place}", Offered(figure, "title", "file"))["svg"] for place in range(4)]
+    links = [offer(f"chart {place}", Offered(figure, "first", "reward"))["svg"] for place in range(4)]
     assert [served.get(link).status_code for link in links] == [404, 404, 200, 200]
+    again = offer("chart 3", Offered(figure, "second", "reward"))
+    answer = served.get(again["svg"])
+    assert ">second</text>" in answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="reward.svg"'
+    assert served.get(again["png"]).content.startswith(b"\x89PNG")
 
 
 @pytest.mark.thorough

@@ -4,24 +4,18 @@ from math import comb
 
 import pytest
 import recorded
+from answers import stored
 
 from backend.contract.base import Json
-from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
+from backend.contract.groups import Group, RewardScore
 from backend.contract.grpo import GrpoConfig
 from dashboard.before_launch import results
-from dashboard.charts.dead_forecast import dead_forecast_figure, in_percent
+from dashboard.charts.dead_forecast import Share, dead_forecast_figure, in_percent
 from dashboard.forecast import Forecast, forecast, is_right
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 JUDGED = {**CONFIG, "rewards": {"functions": [{"kind": "judge", "name": "taste", "weight": 2.0}]}}
 RIGHT, WRONG, ILL_FORMED = 1.0, 0.1, 0.0
-
-
-def stored(report: GroupReport) -> Group:
-    """As the backend gives it."""
-    completions = [CompletionRecord(id=one.index, **one.model_dump()) for one in report.completions]
-    fields = report.model_dump(exclude={"completions"})
-    return Group(id=report.index, run_id=1, attempt=1, step=0, completions=completions, **fields)
 
 
 def group(*rewards: float | None) -> Group:
@@ -32,6 +26,12 @@ def expected(groups: list[Group], own: int = 8, config: dict[str, Json] = CONFIG
     found = forecast(groups, config, own)
     assert found is not None
     return found
+
+
+def share_at(size: int, found: Forecast) -> Share:
+    share = found.at(size)
+    assert share is not None
+    return share
 
 
 def test_right_means_that_every_correctness_reward_is_1_whatever_the_whole_reward_is() -> None:
@@ -59,19 +59,14 @@ def test_the_forecast_is_the_mean_over_prompts_of_the_hypergeometric_share() -> 
         assert share.right_or_wrong == pytest.approx(by_hand, rel=1e-14)
         assert share.dead == pytest.approx(by_hand, rel=1e-14)
         assert share.at_mean_rate == pytest.approx((7 / 16) ** G + (9 / 16) ** G)
-    at_8 = found.at(8)
-    assert at_8 is not None
-    assert at_8.at_mean_rate < at_8.right_or_wrong
+    assert share_at(8, found).at_mean_rate < share_at(8, found).right_or_wrong
 
 
-def test_another_reward_that_tells_wrong_ones_apart_leaves_fewer_groups_without_a_difference() -> None:
-    share = expected([group(*[WRONG] * 8, *[ILL_FORMED] * 8)]).at(8)
-    assert share is not None
-    assert share.right_or_wrong == 1.0
-    assert share.dead == pytest.approx(2 / comb(16, 8))
-
-
-def test_rewards_equal_up_to_rounding_are_one_outcome() -> None:
+def test_another_reward_that_tells_wrong_ones_apart_by_more_than_rounding_leaves_fewer_groups_without_a_difference() -> (
+    None
+):
+    share = share_at(8, expected([group(*[WRONG] * 8, *[ILL_FORMED] * 8)]))
+    assert (share.right_or_wrong, share.dead) == (1.0, pytest.approx(2 / comb(16, 8)))
     assert expected([group(*[0.3, 0.1 + 0.2] * 8)]).shares[0].dead == 1
 
 
@@ -82,8 +77,7 @@ def test_an_estimator_that_compares_by_function_is_forecast_by_function() -> Non
         one.model_copy(update={"rewards": [RewardScore(name="correctness", raw=raw, weight=0.9), RewardScore(name="format", raw=1 - raw, weight=0.1)]})
         for one, raw in zip(balanced.completions, [1.0, 0.0] * 8, strict=True)
     ]  # fmt: skip
-    share = expected([balanced.model_copy(update={"completions": swapped})], config=config).at(2)
-    assert share is not None
+    share = share_at(2, expected([balanced.model_copy(update={"completions": swapped})], config=config))
     assert share.dead == pytest.approx(2 * comb(8, 2) / comb(16, 2))
 
 
@@ -103,10 +97,8 @@ def test_a_group_size_above_16_is_forecast_where_as_many_were_sampled() -> None:
 
 def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many_bring() -> None:
     found = expected([group(*[RIGHT] * 15, WRONG), group(*[RIGHT] * 8, *[WRONG] * 8)], own=8)
-    said = results.conclusion(found, CONFIG, 8)
-    assert (
-        said
-        == "At group size 8 about 25 % of the groups will be dead (all rewards equal); at group size 16, less than 1 %."
+    assert results.conclusion(found, CONFIG, 8) == (
+        "At group size 8 about 25 % of the groups will be dead (all rewards equal); at group size 16, less than 1 %."
     )
     assert results.conclusion(found, CONFIG, 16).startswith("At group size 16 less than 1 % of the groups")
     told_apart = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
@@ -129,18 +121,9 @@ def test_a_reward_that_is_always_0_makes_every_group_dead_however_many_are_right
     )
 
 
-@pytest.mark.parametrize(
-    ("reward", "said"), [(RIGHT, "Every completion was right"), (WRONG, "No completion was right")]
-)
-def test_where_all_are_alike_it_says_what_would_teach_something(reward: float, said: str) -> None:
-    assert results.conclusion(expected([group(*[reward] * 16)]), CONFIG, 8).startswith(said)
-
-
-def test_where_none_is_right_but_rewards_differ_it_says_that_there_is_something_to_learn() -> None:
-    said = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 8)]), CONFIG, 8)
-    assert said.startswith(
-        "No completion counts as right, but their rewards differ: all rewards will be equal in less than 1 % of"
-    )
+def test_where_all_are_alike_it_says_what_would_teach_something() -> None:
+    for reward, said in ((RIGHT, "Every completion was right"), (WRONG, "No completion was right")):
+        assert results.conclusion(expected([group(*[reward] * 16)]), CONFIG, 8).startswith(said)
 
 
 def test_the_sum_counts_right_ones_and_states_and_what_was_cut() -> None:
@@ -150,30 +133,15 @@ def test_the_sum_counts_right_ones_and_states_and_what_was_cut() -> None:
     )
 
 
-def test_a_reward_that_fails_is_named_with_its_error_and_what_a_run_would_do() -> None:
-    found = results.unscored(group(RIGHT, None, None, RIGHT).completions, CONFIG)
-    assert found is not None
-    assert found[0] == (
-        "Rewards failed on some of the 4 completions: correctness on 2. The first error: Traceback: the verifier gave up. "
-        "A run fails if more than 20 % are unscored; this one would fail."
-    )
-    assert results.unscored(group(RIGHT, WRONG).completions, CONFIG) is None
-
-
-def test_the_chart_has_a_bar_for_each_size_and_marks_the_forms_own() -> None:
-    data = dead_forecast_figure(expected([group(*[RIGHT] * 12, *[WRONG] * 4)]).shares, 8).data
+def test_the_chart_has_a_bar_for_each_size_marks_the_forms_own_and_says_a_share_as_the_sentence_does() -> None:
+    found = expected([group(*[RIGHT] * 8, *[WRONG] * 8)])
+    data = dead_forecast_figure(found.shares, 8).data
     assert list(data["size"]) == list(range(2, 17))
     assert list(data[data["own"]]["size"]) == [8]
     assert data["right_or_wrong"].isna().all()  # the rewards say the same as right and wrong
-
-
-def test_a_share_reads_alike_in_the_chart_and_in_the_sentence_and_none_is_called_0() -> None:
-    found = expected([group(*[RIGHT] * 8, *[WRONG] * 8)], own=8)
-    at_16 = found.at(16)
-    assert at_16 is not None
-    assert (at_16.dead, in_percent(at_16.dead)) == (0.0, "< 1 %")
+    dead = share_at(16, found).dead
+    assert (dead, in_percent(dead), data["shown"].iloc[-1]) == (0.0, "< 1 %", "<1%")  # none is called 0
     assert results.conclusion(found, CONFIG, 8).endswith("at group size 16, less than 1 %.")
-    assert dead_forecast_figure(found.shares, 8).data["shown"].iloc[-1] == "<1%"
 
 
 def test_the_formula_at_the_mean_rate_is_called_too_low_only_where_it_is() -> None:

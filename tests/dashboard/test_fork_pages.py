@@ -5,7 +5,6 @@ from acting import GRPO, Actor, group
 from on_screen import Open
 from serving import Backend
 
-from backend.contract.groups import GroupReport
 from backend.contract.inspection import Difference
 from backend.contract.records import Run
 from dashboard.comparison.metrics import shared_steps
@@ -13,36 +12,39 @@ from dashboard.comparison.partings import words
 from dashboard.run.family import tree
 
 
-def trained(actor: Actor, first: int, last: int, groups: list[GroupReport]) -> None:
-    for step in range(first, last):
-        actor.report(step, metrics={"reward": 0.5}, groups=groups)
-
-
 @pytest.fixture
 def family(backend: Backend) -> list[Run]:
     """A run, its fork at 3 that says something else from step 4 on, and a fork of that one at 5."""
     first = backend.client.create_run(GRPO, name="trunk")
     actor = Actor(backend.client).begin()
-    trained(actor, 0, 3, [group()])
-    actor.save(3)
-    trained(actor, 3, 6, [group()])
+    for step in range(6):
+        actor.report(step, metrics={"reward": 0.5})
+        if step == 2:
+            actor.save(3)
     actor.finish()
     second = backend.client.fork_run(first.id, 3, name="branch")
     actor = Actor(backend.client).begin(3)
-    trained(actor, 3, 4, [group()])
-    trained(actor, 4, 5, [group(rewards=(1.0, 0.0, 0.5))])
+    actor.report(3, metrics={"reward": 0.5})
+    actor.report(4, metrics={"reward": 0.5}, groups=[group(rewards=(1.0, 0.0, 0.5))])
     actor.save(5)
     actor.finish()
     third = backend.client.fork_run(second.id, 5, name="twig")
     actor = Actor(backend.client).begin(5)
-    trained(actor, 5, 6, [group(prompt_id="other")])
+    actor.report(5, metrics={"reward": 0.5}, groups=[group(prompt_id="other")])
     actor.finish()
     return [backend.client.run(one.id) for one in (first, second, third)]
 
 
-def test_the_tree_has_each_run_below_its_parent(family: list[Run]) -> None:
+def test_the_tree_has_each_run_below_its_parent_and_each_fork_is_drawn_from_where_it_left_a_line_before_it(
+    backend: Backend, family: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert [(depth, one.name) for depth, one in tree(family[::-1])] == [(0, "trunk"), (1, "branch"), (2, "twig")]
     assert [depth for depth, _ in tree(family[1:])] == [0, 1]
+    monkeypatch.setattr("dashboard.comparison.metrics.client", lambda: backend.client)
+    first, second, third = family
+    assert shared_steps(family) == {second.id: 3, third.id: 5}
+    assert shared_steps([first, third]) == {third.id: 3}
+    assert shared_steps([first]) == {}
 
 
 def test_a_run_shows_where_it_comes_from_and_what_came_from_it(open_page: Open, family: list[Run]) -> None:
@@ -55,19 +57,8 @@ def test_a_run_shows_where_it_comes_from_and_what_came_from_it(open_page: Open, 
     assert "the first completions that differ are of step 4, group 0" in said
 
 
-def test_each_fork_is_drawn_from_where_it_left_a_line_before_it(
-    backend: Backend, family: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dashboard.comparison.metrics.client", lambda: backend.client)
-    first, second, third = family
-    assert shared_steps(family) == {second.id: 3, third.id: 5}
-    assert shared_steps([first, third]) == {third.id: 3}
-    assert shared_steps([first]) == {}
-
-
 def test_what_differs_first_is_said_in_words() -> None:
     assert words(Difference(shared=3, compared=3), "a", "b").endswith("has no step after that yet.")
     assert words(Difference(shared=3, compared=9), "a", "b").endswith("draw the same prompts and say the same.")
-    assert "they draw other prompts" in words(
-        Difference(shared=3, compared=6, step=5, group_index=2, what="prompt"), "a", "b"
-    )
+    other = Difference(shared=3, compared=6, step=5, group_index=2, what="prompt")
+    assert "they draw other prompts" in words(other, "a", "b")

@@ -26,30 +26,16 @@ from dashboard.format import (
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.8324, "0.832"),
-        (-1.294, "−1.29"),
-        (12_834.2, "12,800"),
-        (62, "62.0"),
-        (0.9999, "1.00"),
-        (0.6625, "0.662"),
-        (0.66250000000000009, "0.662"),  # the same numbers, added in another order
-        (0.00999, "0.00999"),
-        (2e-4, "2e-4"),
-        (1.5e-5, "1.5e-5"),
-    ],
-)
-def test_numbers_have_three_significant_digits(value: float, shown: str) -> None:
-    assert number(value) == shown
+def test_numbers_have_three_significant_digits_and_an_advantage_its_sign() -> None:
+    shown = {0.8324: "0.832", -1.294: "−1.29", 12_834.2: "12,800", 62: "62.0", 0.9999: "1.00", 0.00999: "0.00999"}
+    shown |= {2e-4: "2e-4", 1.5e-5: "1.5e-5"}
+    shown |= {0.6625: "0.662", 0.66250000000000009: "0.662"}  # the same numbers, added in another order
+    assert {value: number(value) for value in shown} == shown
+    assert [signed(value) for value in (0.774, -1.29, 0.0, None)] == ["+0.774", "−1.29", "0", "–"]
 
 
-def test_nan_missing_and_zero_look_different() -> None:
+def test_nan_missing_and_zero_look_different_and_a_metric_that_was_not_finite_is_no_missing_one() -> None:
     assert len({number(math.nan), number(None), number(0.0), number(math.inf), number(-math.inf)}) == 5
-
-
-def test_a_metric_that_was_not_finite_is_no_missing_metric() -> None:
     summary = {"kl": None, "reward": 0.5}
     assert [reading(summary, name) for name in ("kl", "reward", "entropy")] == ["NaN", "0.500", "–"]
 
@@ -60,37 +46,18 @@ def test_a_shown_number_is_never_off_by_more_than_its_digits(value: float) -> No
     assert read == pytest.approx(value, rel=0.006)
 
 
-def test_an_advantage_shows_its_sign() -> None:
-    assert [signed(value) for value in (0.774, -1.29, 0.0, None)] == ["+0.774", "−1.29", "0", "–"]
-
-
-def test_counts_are_exact() -> None:
+def test_counts_are_exact_and_bytes_have_the_unit_that_fits() -> None:
     assert count(12_834) == "12,834"
     assert [counted(n, "worker") for n in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
+    assert [size(n) for n in (500, 1500, 14 * 2**20, 22 * 2**30, None)] == ["500 B", "1.5 KiB", "14 MiB", "22 GiB", "–"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "0 s"),
-        (0.42, "0.4 s"),
-        (9.97, "10 s"),
-        (59.6, "1 m 00 s"),
-        (134, "2 m 14 s"),
-        (3900, "1 h 05 m"),
-        (273_600, "3 d 4 h"),
-        (None, "–"),
-    ],
-)
-def test_durations_have_two_units(seconds: float | None, shown: str) -> None:
-    assert duration(seconds) == shown
-
-
-@pytest.mark.parametrize(
-    ("back", "shown"), [(3, "just now"), (41, "41 s ago"), (134, "2 m ago"), (7300, "2 h ago"), (200_000, "2 d ago")]
-)
-def test_times_are_relative(back: int, shown: str) -> None:
-    assert ago(NOW - timedelta(seconds=back), NOW) == shown
+def test_durations_have_two_units_and_times_are_relative() -> None:
+    shown = {0: "0 s", 0.42: "0.4 s", 9.97: "10 s", 59.6: "1 m 00 s", 134: "2 m 14 s", 3900: "1 h 05 m", None: "–"}
+    assert {seconds: duration(seconds) for seconds in shown} == shown
+    assert duration(273_600) == "3 d 4 h"
+    back = {3: "just now", 41: "41 s ago", 134: "2 m ago", 7300: "2 h ago", 200_000: "2 d ago"}
+    assert {seconds: ago(NOW - timedelta(seconds=seconds), NOW) for seconds in back} == back
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
@@ -102,22 +69,10 @@ def test_a_little_is_neither_nothing_nor_everything() -> None:
     assert [percent(share) for share in (-0.0, -0.003, -0.26)] == ["0 %", "> −1 %", "−26 %"]
 
 
-def test_bytes_have_the_unit_that_fits() -> None:
-    assert [size(n) for n in (500, 1500, 14 * 2**20, 22 * 2**30, None)] == ["500 B", "1.5 KiB", "14 MiB", "22 GiB", "–"]
-
-
-@pytest.mark.parametrize(
-    ("source", "shown"),
-    [
-        ("builtin:tiny-arithmetic", "tiny-arithmetic"),
-        ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen2.5-0.5B-Instruct"),
-        ("gpt2", "gpt2"),
-        ("local:mine/best", "best"),
-        ("run:3@40", "run 3 @ 40"),
-    ],
-)
-def test_models_have_short_names(source: str, shown: str) -> None:
-    assert model_name(source) == shown
+def test_models_have_short_names() -> None:
+    shown = {"builtin:tiny-arithmetic": "tiny-arithmetic", "Qwen/Qwen2.5-0.5B-Instruct": "Qwen2.5-0.5B-Instruct"}
+    shown |= {"gpt2": "gpt2", "local:mine/best": "best", "run:3@40": "run 3 @ 40"}
+    assert {source: model_name(source) for source in shown} == shown
 
 
 @given(s.text())
@@ -130,18 +85,11 @@ def test_every_punctuation_mark_of_a_name_is_escaped(text: str) -> None:
     assert "\n" not in escaped
 
 
-@pytest.mark.parametrize(
-    "text", ["Log-probs", "At most (GiB)", "Dr. GRPO", "GRPO, minimal", "exact_match", "A group's std"]
-)
-def test_a_name_without_markup_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"), [("- a", "\\- a"), ("1. a", "1\\. a"), ("1) a", "1\\) a"), ("_a_", "\\_a\\_")]
-)
-def test_what_would_be_a_list_or_emphasis_is_escaped(text: str, escaped: str) -> None:
-    assert plain(text) == escaped
+def test_what_would_be_a_list_or_emphasis_is_escaped_and_a_name_without_markup_stays_as_it_is() -> None:
+    escaped = {"- a": "\\- a", "1. a": "1\\. a", "1) a": "1\\) a", "_a_": "\\_a\\_"}
+    assert {text: plain(text) for text in escaped} == escaped
+    for text in ("Log-probs", "At most (GiB)", "Dr. GRPO", "GRPO, minimal", "exact_match", "A group's std"):
+        assert plain(text) == text
 
 
 @pytest.mark.parametrize("text", ["http://a.example", "HTTPS://a.example", "www.a.example", "a@b.example"])

@@ -6,19 +6,17 @@ from statistics import fmean, pstdev
 
 import pytest
 import recorded
+from answers import completion_of
 from following import follow
 from on_screen import Open, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.groups import CompletionRecord
+from backend.contract.groups import GroupSummary
+from dashboard.components.table import frame
 from dashboard.group.cards import equal_ones, places
-
-
-def written(at: AppTest) -> list[str]:
-    """What our own HTML says, without its elements: the group's numbers, then its cards."""
-    return [unescape(re.sub("<[^>]*>", "", html.value)) for html in at.get("html")]
+from dashboard.group.rows import ENDING, columns
 
 
 @pytest.fixture
@@ -48,13 +46,8 @@ def number(text: str) -> float:
 
 def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
-    recorded.report(
-        backend.client,
-        run_id,
-        recorded.claim(backend.client, run_id).attempt,
-        7,
-        [recorded.group_of(index, [0.1, 1.0]) for index in (3, 4)],
-    )
+    drawn = [recorded.group_of(index, [0.1, 1.0]) for index in (3, 4)]
+    recorded.report(backend.client, run_id, recorded.claim(backend.client, run_id).attempt, 7, drawn)
     groups = [group.id for group in backend.client.groups(run_id).items]
     assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
     backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
@@ -79,11 +72,11 @@ def test_judging_leads_from_the_newest_group_that_is_not_settled_to_the_next_acr
     open_page: Open, backend: Backend
 ) -> None:
     run_id = recorded.queue(backend.client)
-    claim = recorded.claim(backend.client, run_id)
+    attempt = recorded.claim(backend.client, run_id).attempt
     for step in range(3):
         rewards = [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]] if step != 1 else [[1.0, 1.0]]
         reported = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
-        backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, groups=reported))
+        recorded.report(backend.client, run_id, attempt, step, reported)
     first, second = (one.id for one in backend.client.groups(run_id, step=2, state="live").items)
     oldest = backend.client.groups(run_id, step=0, state="live").items[0].id
 
@@ -175,13 +168,26 @@ def test_the_cards_share_equal_completions_and_name_unit_completion_prompt_and_n
 
 
 def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> None:
-    def one(index: int, **other: object) -> CompletionRecord:
-        given = {"text": "x", "token_count": 1, "finish_reason": "stop", "reward": 1.0} | other
-        return CompletionRecord.model_validate({"id": index, "index": index, **given})
-
-    cut, other, failed = one(1, finish_reason="length"), one(2, reward=0.5), one(3, reward=None)
-    assert equal_ones([one(0), cut, other, failed, one(4)]) == [[one(0), one(4)], [cut], [other], [failed]]
+    cut, other, failed = (
+        completion_of(1, 1.0, 0, finish_reason="length"),
+        completion_of(2, 0.5, 0),
+        completion_of(3, None, 0),
+    )
+    first, last = completion_of(0, 1.0, 0), completion_of(4, 1.0, 0)
+    assert equal_ones([first, cut, other, failed, last]) == [[first, last], [cut], [other], [failed]]
     assert [places(indices) for indices in ([0], [0, 1], [7, 2, 3, 0])] == ["1", "1–2", "1, 3–4, 8"]
+
+
+def test_of_a_long_text_in_the_table_of_groups_the_end_is_seen() -> None:
+    known = recorded.group_of(0, [1.0, 0.0]).model_dump(exclude={"completions"})
+    numbers = {"id": 1, "run_id": 1, "attempt": 1, "step": 0, "rewards": [1.0, 0.0], "advantages": [1.0, -1.0]}
+    ends = {"best": "no, " * 20 + "<answer>8</answer>", "worst": "nine"}
+    group = GroupSummary.model_validate({**known, **numbers, **ends})
+    [row] = frame([group], columns([group], 1.0)).to_dict("records")
+    assert row["best"].startswith("…")
+    assert row["best"].endswith("<answer>8</answer>")
+    assert len(row["best"]) == 1 + ENDING
+    assert row["worst"] == "nine"
 
 
 def test_a_completion_is_opened_by_its_address_and_does_not_stand_among_the_cards_too(
@@ -196,13 +202,13 @@ def test_a_completion_is_opened_by_its_address_and_does_not_stand_among_the_card
     assert heads(at) == ["3  · worst", "1", "2, 4  · × 2 · best"]
 
 
-def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[int]) -> None:
+def test_a_dead_group_says_why_nothing_is_learned_and_an_unscored_one_shows_each_error(
+    open_page: Open, groups: list[int]
+) -> None:
     at = open_page("group", id=groups[1], layout="table")
     assert "**Dead:** all 4 scored completions got 1.00" in shown(at)
     assert set(at.dataframe[0].value["how"]) == {"1 − 1 = 0: all rewards are equal"}
 
-
-def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) -> None:
     at = open_page("group", id=groups[2], apart="true")
     assert "**Unscored:** only 1 of 4" in shown(at)
     assert sum("Traceback: the verifier gave up" in card for card in cards(at)) == 3
@@ -211,9 +217,8 @@ def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) 
 
 def test_whitespace_becomes_visible_on_demand(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, run_id)
     group = recorded.group_of(0, [1.0, 0.1], texts=["a b\n\tc", "d"])
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=[group]))
+    recorded.report(backend.client, run_id, recorded.claim(backend.client, run_id).attempt, 0, [group])
     at = open_page("group", id=backend.client.groups(run_id).items[0].id)
     assert "a b\n\tc" in cards(at)[0]
     at.toggle(key="visible").set_value(True).run()

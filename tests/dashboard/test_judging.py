@@ -1,44 +1,37 @@
 """What is asked next, what is said of the agreement, and what a run on judged pairs starts with."""
 
-from datetime import UTC, datetime
 from itertools import combinations
 
 import pytest
 import recorded
+from answers import MADE, run_of, stored
 
 from backend.contract.catalog import RecipeCard
-from backend.contract.groups import CompletionRecord, Group
+from backend.contract.groups import Group
 from backend.contract.people import Agreement, Choice, Disagreement
 from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.records import Progress, Run, Upload, UploadPreview
+from backend.contract.records import Upload, UploadPreview
 from dashboard.components.table import frame
 from dashboard.people.agreement import DISAGREEMENT, in_words, origin_of, said, trained_on, wilson
 from dashboard.people.proposal import implied, places, propose
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
 
 def group_of(rewards: list[float | None], texts: list[str] | None = None, number: int = 7) -> Group:
     """A stored group; the texts differ unless they are given."""
-    report = recorded.group_of(0, rewards, texts=texts or [f"text {place}" for place in range(len(rewards))])
-    completions = [
-        CompletionRecord(id=100 + one.index, **one.model_dump(exclude={"rewards"})) for one in report.completions
-    ]
-    fields = report.model_dump(exclude={"completions"})
-    return Group(id=number, run_id=1, attempt=1, step=0, completions=completions, **fields)
+    texts = texts or [f"text {place}" for place in range(len(rewards))]
+    return stored(recorded.group_of(0, rewards, texts=texts), number)
 
 
 def chosen(better: int, worse: int) -> Choice:
-    return Choice(
-        id=1,
-        group_id=7,
-        better_id=100 + better,
-        worse_id=100 + worse,
-        better_index=better,
-        worse_index=worse,
-        created_at=NOW,
-    )
+    ids = {"id": 1, "group_id": 7, "better_id": 100 + better, "worse_id": 100 + worse}
+    return Choice.model_validate({**ids, "better_index": better, "worse_index": worse, "created_at": MADE})
+
+
+def asked(group: Group, *choices: Choice) -> set[int]:
+    pair = propose(group, choices)
+    assert pair is not None
+    return set(places(pair))
 
 
 # ---- what is asked next
@@ -66,29 +59,19 @@ def test_questions_end_when_the_order_is_known_and_never_ask_what_follows(seed: 
 
 
 def test_pairs_that_the_reward_decides_come_first() -> None:
-    group = group_of([1.0, 1.0, 0.0, None])
-    first, second, third = (propose(group, choices) for choices in ([], [chosen(0, 2)], [chosen(0, 2), chosen(1, 2)]))
-    assert first is not None
-    assert second is not None
-    assert third is not None
-    assert {places(first), places(second)} <= {frozenset((0, 2)), frozenset((1, 2))}
-    assert places(second) == frozenset((1, 2))
-    assert places(third) in {frozenset((0, 1)), frozenset((0, 3)), frozenset((1, 3)), frozenset((2, 3))}
+    group, undecided = group_of([1.0, 1.0, 0.0, None]), ({0, 1}, {0, 3}, {1, 3}, {2, 3})
+    assert asked(group) in ({0, 2}, {1, 2})
+    assert asked(group, chosen(0, 2)) == {1, 2}
+    assert asked(group, chosen(0, 2), chosen(1, 2)) in undecided
 
 
-def test_completions_of_one_text_are_asked_about_once() -> None:
+def test_completions_of_one_text_are_asked_about_once_and_skipped_pairs_are_passed_over() -> None:
     assert propose(group_of([1.0, 0.0], ["same", "same"]), []) is None
     group = group_of([1.0, 0.1, 0.1, 0.1], ["right", "wrong", "wrong", "wrong"])
-    pair = propose(group, [])
-    assert pair is not None
-    assert places(pair) == frozenset((0, 1))
+    assert asked(group) == {0, 1}
     assert propose(group, [chosen(0, 3)]) is None
-
-
-def test_skipped_pairs_are_passed_over() -> None:
-    group = group_of([1.0, 0.5, 0.0])
     skipped = set()
-    while (pair := propose(group, [], skipped)) is not None:
+    while (pair := propose(group_of([1.0, 0.5, 0.0]), [], skipped)) is not None:
         skipped.add(places(pair))
     assert skipped == {frozenset(each) for each in combinations(range(3), 2)}
 
@@ -116,9 +99,8 @@ def test_the_interval_is_wilsons(hits: int, n: int, low: float, high: float) -> 
 
 def agreement(agreed: int, disagreed: int, undecided: int = 0) -> Agreement:
     pairs = agreed + disagreed + undecided
-    return Agreement(
-        thumbs_up=1, thumbs_down=0, choices=pairs, pairs=pairs, agreed=agreed, disagreed=disagreed, undecided=undecided
-    )
+    counts = {"agreed": agreed, "disagreed": disagreed, "undecided": undecided, "pairs": pairs, "choices": pairs}
+    return Agreement(thumbs_up=1, thumbs_down=0, **counts)
 
 
 def test_the_agreement_is_said_with_its_count_and_interval() -> None:
@@ -133,17 +115,9 @@ def test_the_agreement_is_said_with_its_count_and_interval() -> None:
 
 
 def test_hostile_prompts_stay_one_line_of_text() -> None:
-    one = Disagreement(
-        group_id=1,
-        step=3,
-        group_index=0,
-        prompt="<b>bold</b>\n\x1b[31m\u202e",
-        better_index=2,
-        worse_index=0,
-        better_reward=0.1,
-        worse_reward=1.0,
-    )
-    [row] = frame([one], DISAGREEMENT).to_dict("records")
+    place = {"group_id": 1, "step": 3, "group_index": 0, "prompt": "<b>bold</b>\n\x1b[31m\u202e"}
+    pair = {"better_index": 2, "worse_index": 0, "better_reward": 0.1, "worse_reward": 1.0}
+    [row] = frame([Disagreement.model_validate(place | pair)], DISAGREEMENT).to_dict("records")
     assert row["prompt"] == "<b>bold</b>⏎␛[31m⟦RLO⟧"
     assert row["people"] == "3 better than 1"
     assert row["reward"] == "3 gets 0.100, 1 gets 1.00"
@@ -152,13 +126,8 @@ def test_hostile_prompts_stay_one_line_of_text() -> None:
 # ---- from pairs to a run
 
 
-def run_of(config: dict[str, object]) -> Run:
-    fields = {"id": 3, "name": "judged", "kind": "grpo", "status": "finished", "attempt": 1, "failures": 0}
-    return Run.model_validate({**fields, "config": config, "progress": Progress(), "created_at": NOW})
-
-
 def preview_of(prompt: object) -> UploadPreview:
-    upload = Upload(id=9, name="pairs", rows=1, columns=["prompt"], size_bytes=1, sha256="0", created_at=NOW)
+    upload = Upload(id=9, name="pairs", rows=1, columns=["prompt"], size_bytes=1, sha256="0", created_at=MADE)
     return UploadPreview.model_validate({"upload": upload, "rows": [{"prompt": prompt}]})
 
 
@@ -174,7 +143,7 @@ def test_the_address_names_recipe_upload_and_run() -> None:
 
 def test_a_run_on_judged_pairs_starts_from_the_model_that_was_judged() -> None:
     model = {"source": "some/model", "lora": {"rank": 8}}
-    judged = run_of({"kind": "grpo", "model": model})
+    judged = run_of(config={"kind": "grpo", "model": model})
     dpo = DpoConfig.model_validate(trained_on(judged, preview_of("text"), recipe("dpo")))
     assert dpo.model.source == "some/model"
     assert dpo.model.lora is not None

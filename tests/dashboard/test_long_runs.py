@@ -50,23 +50,18 @@ def smoothed(values: Values, weight: float) -> Values:
 
 @lengths
 @kinds
-def test_what_is_drawn_unsmoothed_are_the_means_of_the_stretches_and_their_extremes(kind: str, steps: int) -> None:
+def test_what_is_drawn_are_the_means_of_the_stretches_and_their_extremes_and_smoothed_they_lie_as_high_as_every_step(
+    kind: str, steps: int
+) -> None:
     truth = drawn(kind, steps)
     series = thinned(truth, PAGE)
     table = training_figure(single("kl"), {"kl": series}, steps=steps, weight=0.0).data
-    assert table["value"].to_numpy() == pytest.approx(averaged(truth, series), rel=1e-9)
-    assert table["smooth"].to_numpy() == pytest.approx(averaged(truth, series), rel=1e-9)
+    for column in ("value", "smooth"):
+        assert table[column].to_numpy() == pytest.approx(averaged(truth, series), rel=1e-9)
     for name, extreme in (("low", np.min), ("high", np.max)):
         ends = [extreme(truth[row.start : row.step + 1]) for row in table.itertuples()]  # type: ignore[misc]
         assert table[name].tolist() == ends
-
-
-@lengths
-@kinds
-def test_what_is_smoothed_lies_as_high_as_smoothing_every_step_and_then_averaging(kind: str, steps: int) -> None:
     for weight in (SMOOTHING, 0.9):
-        truth = drawn(kind, steps)
-        series = thinned(truth, PAGE)
         line = training_figure(single("kl"), {"kl": series}, steps=steps, weight=weight).data["smooth"]
         assert line.mean() == pytest.approx(averaged(smoothed(truth, weight), series).mean(), rel=0.01)
 
@@ -91,17 +86,13 @@ def test_a_smoothed_course_is_that_of_every_step_also_where_it_rises_and_jumps()
 def test_bands_hold_the_truth_as_often_as_the_t_intervals_of_the_true_means(
     kind: str, weight: float, steps: int, groups: int
 ) -> None:
-    held = {"band": 0, "true": 0}
-    places = 0
+    held, places = {"band": 0, "true": 0}, 0
     for group in range(groups):
         truths = [drawn(kind, steps, 1000 + 5 * group + seed) for seed in range(5)]
         series = [thinned(truth, MANY) for truth in truths]
-        members = [
-            Member(seed, True, Metrics(run_id=seed + 1, series={"kl": one}), 8) for seed, one in enumerate(series)
-        ]
-        table = band(
-            Group("g", 0, Stroke("#123456"), tuple(members)), "kl", View("step", weight, log=False, steps=steps)
-        )
+        measured = [Metrics(run_id=seed + 1, series={"kl": one}) for seed, one in enumerate(series)]
+        members = tuple(Member(seed, True, one, 8) for seed, one in enumerate(measured))
+        table = band(Group("g", 0, Stroke(""), members), "kl", View("step", weight, log=False, steps=steps))
         means = np.array([averaged(smoothed(truth, weight), one) for truth, one in zip(truths, series, strict=True)])
         mean, half = means.mean(axis=0), T4 * means.std(axis=0, ddof=1) / np.sqrt(5)
         if weight == 0.0:
@@ -146,10 +137,8 @@ def test_runs_of_241_and_2000_steps_are_compared_in_the_same_stretches(
 ) -> None:
     truth = {steps: drawn("exponential", steps) for steps in (240, 241, 2_000)}
     run_ids = {steps: record(backend, by_step({"kl": values}), seed=steps) for steps, values in truth.items()}
-    short = compared([run_ids[240], run_ids[241]], "kl")
-    assert [found.series["kl"].stretches for found in short.values()] == [None, None], (
-        "both are short enough as they are"
-    )
+    for short in compared([run_ids[240], run_ids[241]], "kl").values():
+        assert short.series["kl"].stretches is None, "short enough as it is"
     found = compared(list(run_ids.values()), "kl")
     for steps, values in truth.items():
         series = found[run_ids[steps]].series["kl"]

@@ -35,11 +35,6 @@ def chooser(at: AppTest) -> Selectbox[str]:
     return next(box for box in at.selectbox if box.label == "Model")
 
 
-def with_model(backend: Backend, source: str) -> int:
-    config: dict[str, Json] = {**GRPO, "model": {"source": source}}
-    return backend.client.create_run(config).id
-
-
 def paste(at: AppTest, text: str) -> None:
     next(box for box in at.text_area if "paste" in box.label).set_value(text).run()
 
@@ -76,7 +71,7 @@ def test_settings_to_start_with_have_their_reason_and_are_taken_with_one_click_a
 ) -> None:
     at = open_page("new-run")
     chooser(at).set_value("local:qwen").run()
-    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
+    shown = texts(at)
     assert "**Adapters (LoRA, rank 16)** :green-badge[advised]" in shown
     assert "**Optimizer › Learning rate** 1e-4  \n:gray[10 times the rate of all the weights" in shown
     assert "does not fit" in shown
@@ -95,10 +90,10 @@ def test_settings_to_start_with_have_their_reason_and_are_taken_with_one_click_a
 def test_a_model_of_the_hub_has_no_known_size_until_its_config_json_is_pasted_and_another_model_is_chosen(
     open_page: Open, backend: Backend
 ) -> None:
-    at = open_page("new-run", clone=with_model(backend, "some/model"))
+    config: dict[str, Json] = {**GRPO, "model": {"source": "some/model"}}
+    at = open_page("new-run", clone=backend.client.create_run(config).id)
     assert chooser(at).options[-1] == "some/model · Hub · size unknown"
-    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
-    assert "Size unknown until a worker has downloaded its config.json, or you give it." in shown
+    assert "Size unknown until a worker has downloaded its config.json, or you give it." in texts(at)
     assert not [button for button in at.button if button.label == "Use these"]
 
     paste(at, CONFIG_JSON)

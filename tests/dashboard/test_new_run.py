@@ -8,7 +8,7 @@ import pytest
 import recorded
 from acting import SAMPLE
 from following import follow
-from on_screen import Open, draft_of, key, send, texts
+from on_screen import Open, draft_of, key, one_for_all, press, send, start_disabled, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -23,36 +23,12 @@ from dashboard.form.draft import Draft, from_text
 from dashboard.session import script
 from dashboard.stored import get, put
 
+backend = pytest.fixture(one_for_all)  # what a test leaves in the queue is nothing to the others
+
 Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
 DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
-NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 ELSEWHERE = ("name", "tags", "model.lora", "sampling.curriculum", "task.upload", "task.source.place")
-
-
-# A second each: one of a kind shows it.
-EACH_RECIPE = pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(card, id=card.id, marks=[] if card.id in ("grpo", "dpo") else pytest.mark.thorough)
-        for card in RECIPES
-    ],
-)
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: what a test leaves in the queue is nothing to the others."""
-    return shared_backend
-
-
-def start_disabled(at: AppTest) -> bool:
-    return next(button for button in at.button if button.label == "Start run").disabled
-
-
-def press_start(at: AppTest) -> None:
-    next(button for button in at.button if button.label == "Start run").click().run()
-    assert not at.exception
 
 
 def value_widgets(at: AppTest) -> dict[str, Widget]:
@@ -88,7 +64,11 @@ def nudge(widget: Widget) -> None:
         widget.set_value(f"{widget.value or ''}9")
 
 
-@EACH_RECIPE
+@pytest.mark.parametrize(  # a second each: one of a kind shows it
+    "recipe",
+    [pytest.param(one, marks=() if one.id in ("grpo", "dpo") else pytest.mark.thorough) for one in RECIPES],
+    ids=lambda one: one.id,
+)
 def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget_and_the_run_that_starts_has_it(
     open_page: Open, backend: Backend, recipe: RecipeCard
 ) -> None:
@@ -111,7 +91,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget_and_the_ru
 
     at.number_input(key=key(at, "budget.seed")).set_value(6)
     at.text_input(key=key(at, "name")).set_value("mine").run()
-    press_start(at)
+    press(at, "Start run")
     run = backend.client.runs().items[0]
     assert run.name == "mine"
     assert run.config == {**recipe.config, "budget": {**recipe.config["budget"], "seed": 6}}  # type: ignore[dict-item]
@@ -161,9 +141,18 @@ def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page:
     assert draft_of(at).name == "second"
 
 
-def test_a_wrong_number_and_a_wrong_kind_stop_the_start_say_why_at_their_field_and_offer_the_fix(
+def test_what_is_wrong_stops_the_start_says_why_at_its_field_stays_as_it_was_typed_and_is_fixed_by_a_click(
     open_page: Open,
 ) -> None:
+    at = open_page("new-run")
+    for field, number in (("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)):
+        typed = at.number_input(key=key(at, field))
+        assert (typed.min, typed.max) == (None, None), "the browser would keep the last good one, and say nothing"
+        typed.set_value(number).run()
+        assert start_disabled(at), field
+        assert at.number_input(key=key(at, field)).value == number
+        assert f"(got {number})" in texts(at)
+
     at = open_page("new-run")
     assert not start_disabled(at)
     at.number_input(key=key(at, "budget.steps")).set_value(5).run()
@@ -179,17 +168,6 @@ def test_a_wrong_number_and_a_wrong_kind_stop_the_start_say_why_at_their_field_a
     assert fix.label.replace("\\", "") == "Set advantage to best worst"
     fix.click().run()
     assert draft_of(at).get("algorithm.advantage.kind") == "best_worst"
-
-
-def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(open_page: Open) -> None:
-    at = open_page("new-run")
-    for field, number in (("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)):
-        typed = at.number_input(key=key(at, field))
-        assert (typed.min, typed.max) == (None, None), "the browser would keep the last good one, and say nothing"
-        typed.set_value(number).run()
-        assert start_disabled(at), field
-        assert at.number_input(key=key(at, field)).value == number
-        assert f"(got {number})" in texts(at)
 
 
 def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: Open, backend: Backend) -> None:
@@ -242,7 +220,9 @@ def test_what_preflight_says_follows_the_form_and_no_number_is_refused_where_it_
     assert draft_of(at).get("optimizer.learning_rate") == 2e-4
 
 
-def test_choosing_another_recipe_replaces_the_form_and_a_look_at_another_page_does_not(open_page: Open) -> None:
+def test_choosing_another_recipe_replaces_the_form_and_neither_another_page_nor_a_backend_that_is_away_does(
+    open_page: Open, dashboard_of: Callable[[str], None]
+) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     at.switch_page(script("workers")).run()
@@ -256,62 +236,46 @@ def test_choosing_another_recipe_replaces_the_form_and_a_look_at_another_page_do
     assert "Unusual on purpose in this recipe: Sampling › Top k" in texts(at)
     assert not [button for button in at.button if button.label.startswith("Set ")]
 
+    dashboard_of("http://127.0.0.1:9")  # nothing listens on the discard port
+    at.run()
+    assert "does not answer" in at.warning[0].value
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 4
 
-def test_a_run_that_is_not_there_or_that_another_program_trains_or_a_sample_fills_no_form(
+
+def test_a_clone_and_a_checkpoint_fill_the_form_and_name_their_parent_and_what_cannot_be_cloned_fills_none(
     open_page: Open, backend: Backend
 ) -> None:
-    config = RecordedConfig(trainer=Trainer(name="TRL"))
-    recording = Recording(key="k" * 16, worker="a script", name="theirs", config=config)
-    at = open_page("new-run", clone=backend.client.record(recording).run_id)
-    assert not at.exception
-    assert "Filled from run" not in texts(at)
-
-    at = open_page("new-run", clone=999)
-    assert "There is no run 999." in texts(at)
-
-    at = open_page("new-run", clone=backend.client.create_run(SAMPLE).id)
-    assert draft_of(at).config["kind"] == "grpo"
-
-
-def test_a_clone_opens_filled_in_and_names_its_parent(open_page: Open, backend: Backend) -> None:
     config = put(DEFAULT, "sampling.group_size", 5)
     parent = backend.client.create_run(cast("dict[str, Json]", config), name="first", tags=["a"])
     at = open_page("new-run", clone=parent.id)
     assert draft_of(at).config == parent.config
     assert at.text_input(key=key(at, "name")).value == "first (copy)"
     at.number_input(key=key(at, "sampling.group_size")).set_value(7).run()
-    press_start(at)
+    press(at, "Start run")
     copy = backend.client.runs().items[0]
     assert (copy.name, copy.parent_id, copy.tags) == ("first (copy)", parent.id, ["a"])
     assert get(copy.config, "sampling.group_size") == 7
 
-
-def test_a_checkpoint_can_be_the_start_of_another_run(open_page: Open, backend: Backend) -> None:
-    parent = backend.client.create_run(DEFAULT)
     at = open_page("new-run", **{"from": f"{parent.id}@3"})
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
     assert value_widgets(at)["model.source"].value == f"run:{parent.id}@3"
     assert draft_of(at).parent_id == parent.id
     assert draft_of(at).config == draft_of(at).kept  # the address leads to it again
 
+    theirs = RecordedConfig(trainer=Trainer(name="TRL"))
+    recording = Recording(key="k" * 16, worker="a script", name="theirs", config=theirs)
+    at = open_page("new-run", clone=backend.client.record(recording).run_id)
+    assert not at.exception
+    assert "Filled from run" not in texts(at)
 
-def test_another_task_brings_its_own_fields_and_a_name_that_is_typed_while_a_kind_changes_is_kept(
+    assert "There is no run 999." in texts(open_page("new-run", clone=999))
+    sample = backend.client.create_run(SAMPLE).id
+    assert draft_of(open_page("new-run", clone=sample)).config["kind"] == "grpo"
+
+
+def test_rewards_gates_lora_and_the_fields_of_another_task_come_and_go_and_a_name_typed_meanwhile_is_kept(
     open_page: Open,
 ) -> None:
-    at = open_page("new-run")
-    at.selectbox(key=key(at, "task.kind")).set_value("countdown").run()
-    assert draft_of(at).get("task.numbers") == 4
-    assert at.number_input(key=key(at, "task.numbers")).value == 4
-    assert not start_disabled(at)
-
-    at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
-    at.text_input(key=key(at, "name")).set_value("mine")
-    at.run()
-    assert not at.exception
-    assert draft_of(at).name == "mine"
-
-
-def test_rewards_gates_and_lora_are_added_and_taken_away(open_page: Open) -> None:
     at = open_page("new-run")
     at.button(key=key(at, "rewards.gates.add.gate")).click().run()
     at.selectbox(key=key(at, "rewards.gates.0.reward")).set_value("correctness").run()
@@ -336,6 +300,18 @@ def test_rewards_gates_and_lora_are_added_and_taken_away(open_page: Open) -> Non
     assert draft_of(at).get("model.lora") == {"rank": 4, "alpha": 32, "target_modules": ["q_proj", "v_proj"]}
     at.toggle(key=key(at, "model.lora")).set_value(False).run()
     assert draft_of(at).get("model.lora") is None
+
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "task.kind")).set_value("countdown").run()
+    assert draft_of(at).get("task.numbers") == 4
+    assert at.number_input(key=key(at, "task.numbers")).value == 4
+    assert not start_disabled(at)
+
+    at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
+    at.text_input(key=key(at, "name")).set_value("mine")
+    at.run()
+    assert not at.exception
+    assert draft_of(at).name == "mine"
 
 
 @pytest.mark.thorough
@@ -368,15 +344,6 @@ def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: 
     assert at.text_input(key=key(at, "algorithm.kl.estimator")).value == "k9"
     at.button(key=key(at, "algorithm.kl.estimator.default")).click().run()
     assert draft_of(at).get("algorithm.kl.estimator") == "k3"
-
-
-def test_the_form_outlives_the_backend(open_page: Open, dashboard_of: Callable[[str], None]) -> None:
-    at = open_page("new-run")
-    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
-    dashboard_of(NOBODY)
-    at.run()
-    assert "does not answer" in at.warning[0].value
-    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
 
 
 def test_a_configuration_of_trl_fills_the_form_and_says_what_it_could_not_take(open_page: Open) -> None:

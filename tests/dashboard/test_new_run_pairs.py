@@ -1,17 +1,13 @@
 """The New run page for runs on preference pairs, against a real backend."""
 
 import pytest
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, one_for_all, press, start_disabled, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
+backend = pytest.fixture(one_for_all)  # what a test leaves in the queue is nothing to the others
+
 PAIRS = b'{"prompt": "2 + 2 x 6?", "chosen": "14", "rejected": "24"}\n{"prompt": "1 + 2 x 2?", "chosen": "5", "rejected": "6"}\n'
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: what a test leaves in the queue is nothing to the others."""
-    return shared_backend
 
 
 def sections(at: AppTest) -> list[str]:
@@ -32,13 +28,14 @@ def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_ki
     assert f"16 pairs × {steps} steps = **{16 * steps:,}** pairs" in texts(at)
     seen = "96 % of these are used" if kind == "reward_model" else "each is used 1.60 times"
     assert f"drawn from at most **1,000** different ones (of 1000 groups of 8): {seen}" in texts(at)
-    next(button for button in at.button if button.label == "Start run").click().run()
-    assert not at.exception
+    press(at, "Start run")
     [run, *_] = backend.client.runs(limit=1).items
     assert (run.kind, run.config["recipe"]) == (kind, recipe)
 
 
-def test_own_pairs_are_chosen_by_their_columns(open_page: Open, backend: Backend) -> None:
+def test_own_pairs_are_chosen_by_their_columns_and_what_does_not_go_together_is_said_at_its_field(
+    open_page: Open, backend: Backend
+) -> None:
     upload = backend.client.upload("pairs.jsonl", PAIRS)
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
@@ -52,15 +49,13 @@ def test_own_pairs_are_chosen_by_their_columns(open_page: Open, backend: Backend
     draft.change({"pairs.chosen_column": "poem"})
     at.run()
     assert "column poem is missing in rows 1, 2" in texts(at)
-    assert next(button for button in at.button if button.label == "Start run").disabled
+    assert start_disabled(at)
 
-
-def test_what_does_not_go_together_is_said_at_its_field(open_page: Open) -> None:
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
     draft.change({"optimizer.micro_batch_tokens": 64})
     at.run()
     assert "a micro-batch of 64 tokens cannot hold both completions of a pair" in texts(at)
-    next(button for button in at.button if button.key == draft.key("fix-optimizer.micro_batch_tokens-0")).click().run()
+    at.button(key=draft.key("fix-optimizer.micro_batch_tokens-0")).click().run()
     assert draft.get("optimizer.micro_batch_tokens") == 384
-    assert not next(button for button in at.button if button.label == "Start run").disabled
+    assert not start_disabled(at)

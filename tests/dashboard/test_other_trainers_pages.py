@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 import recorded
-from on_screen import Open
+from on_screen import Open, figures, texts
 from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
@@ -21,10 +21,6 @@ KNOWN: dict[str, Any] = {
     "algorithm": {"advantage": {"kind": "group_center"}},
     "budget": {"steps": 4},
 }
-
-
-def sentences(at: AppTest) -> str:
-    return "\n".join(element.value for kind in (at.caption, at.info, at.markdown) for element in kind)
 
 
 @pytest.fixture
@@ -50,6 +46,10 @@ def ours(backend: Backend) -> int:
     claimed = recorded.train(backend.client, run_id, steps=4, total=4, prompts=1, group_size=2)
     recorded.finish(backend.client, run_id, claimed)
     return run_id
+
+
+def cards_and_texts(at: AppTest) -> str:
+    return f"{texts(at)} {' '.join(element.value for element in at.get('html'))}"
 
 
 def question(backend: Backend, run_id: int) -> str:
@@ -82,16 +82,13 @@ def test_of_settings_only_those_that_both_have_are_compared_and_the_others_stand
     assert set(shared["field"]).isdisjoint(alone["field"])
 
 
-@pytest.mark.parametrize(
-    ("axis", "lacks"), [("wall time", "step_time"), ("tokens", "num_tokens"), ("samples", "num_samples")]
-)
 def test_a_run_that_lacks_what_places_it_along_an_axis_is_named_and_not_drawn_at_a_guess(
-    open_page: Open, record: Callable[..., int], ours: int, axis: str, lacks: str
+    open_page: Open, record: Callable[..., int], ours: int
 ) -> None:
     theirs = record("theirs", [], [{"reward": 0.5}, {"reward": 0.6}])
-    at = open_page("compare", runs=f"{ours},{theirs}", x=axis)
-    assert not at.exception
-    assert f"not drawn along this axis, since no {lacks} was recorded" in sentences(at).replace("\\", "")
+    for axis, lacks in (("wall time", "step_time"), ("tokens", "num_tokens"), ("samples", "num_samples")):
+        at = open_page("compare", runs=f"{ours},{theirs}", x=axis)
+        assert f"not drawn along this axis, since no {lacks} was recorded" in texts(at), axis
 
 
 def test_another_trainers_names_are_charted_without_being_asked_for_and_what_means_the_same_has_our_chart(
@@ -113,10 +110,10 @@ def test_another_trainers_names_are_charted_without_being_asked_for_and_what_mea
     }
     at = open_page("compare", runs=str(run), x="wall time")
     assert not at.exception
-    assert "not drawn along this axis" not in sentences(at)
+    assert "not drawn along this axis" not in texts(at)
 
     at = open_page("run", id=run)
-    shown = sentences(at).replace("\\", "")
+    shown = texts(at)
     assert "actor/ppo_kl" in shown
     assert "perf/mfu/actor" in shown
 
@@ -126,10 +123,10 @@ def test_the_pages_of_another_trainers_run_speak_of_no_worker_and_not_of_how_its
 ) -> None:
     clip = in_our_terms({"loss_type": "dapo", "beta": 0.04, "num_iterations": 1})
     run = record("TRL", [], [{"reward": 0.5, "loss": 0.1}] * 3, known=clip)
-    said = sentences(open_page("run", id=run))
+    said = texts(open_page("run", id=run))
     assert "Judge the run by its reward." in said
     assert "sequence mean" not in said
-    said = sentences(open_page("run", id=run, tab="log"))
+    said = texts(open_page("run", id=run, tab="log"))
     assert "what the program that trains the run says" in said
     assert "The worker writes" not in said
 
@@ -176,33 +173,39 @@ def test_every_page_of_a_run_of_which_little_is_known_is_drawn(
     assert [at.exception[0].message for at in pages if at.exception] == []
 
 
-def test_the_card_of_a_group_says_what_was_not_recorded_and_guesses_no_estimator_and_no_length(
+def test_the_pages_say_what_was_not_recorded_and_guess_nothing_in_its_place(
     open_page: Open, backend: Backend, record: Callable[..., int]
 ) -> None:
-    groups, _, _ = POOR["texts and rewards"]
-    run = record("poor", groups, [])
+    run = record("poor", POOR["texts and rewards"][0], [])
     [group] = backend.client.groups(run, limit=1).items
-    at = open_page("group", id=group.id)
-    shown = f"{sentences(at)} {' '.join(element.value for element in at.get('html'))}"
+    shown = cards_and_texts(open_page("group", id=group.id))
     assert "How rewards became advantages was not recorded" in shown
     assert "length not recorded" in shown
     assert "0 tokens" not in shown
     assert "1e-" not in shown
-    assert "No metric of this run was recorded" in sentences(open_page("run", id=run))
+    assert "No metric of this run was recorded" in texts(open_page("run", id=run))
 
-
-def test_without_rewards_or_groups_the_pages_say_so_and_do_not_promise_any(
-    open_page: Open, backend: Backend, record: Callable[..., int]
-) -> None:
     run = record("poor", POOR["texts alone"][0], [])
     [group] = backend.client.groups(run, step=0).items
-    at = open_page("group", id=group.id)
-    shown = f"{sentences(at)} {' '.join(element.value for element in at.get('html'))}"
+    shown = cards_and_texts(open_page("group", id=group.id))
     assert "of 2 completions 0 have a recorded reward" in shown
     assert "no advantage was recorded" in shown
-    assert "No values of these tokens were recorded" in sentences(open_page("group", id=group.id, tokens=1))
+    assert "No values of these tokens were recorded" in texts(open_page("group", id=group.id, tokens=1))
     bare = record("bare", [], [{"loss": 1.0}])
-    assert "No group of this run was kept" in sentences(open_page("run", id=bare, tab="groups"))
+    assert "No group of this run was kept" in texts(open_page("run", id=bare, tab="groups"))
+
+    assert "No completions were recorded" in texts(open_page("run", id=bare, tab="search"))
+    assert "No completion fits" in texts(open_page("run", id=bare, tab="search", find="x"))
+
+    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
+    run = record(
+        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
+    )
+    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
+    shown = cards_and_texts(open_page("group", id=dead.id))
+    assert "whether a KL penalty acts on its tokens was not recorded" in shown
+    assert "<small>cut at the limit</small><b>–</b>" in shown
+    assert "Of an evaluation" in texts(open_page("group", id=evaluated.id))
 
 
 def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
@@ -213,10 +216,10 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
     told = in_our_terms({"num_generations": 3, "scale_rewards": "none", "beta": 0.0, "num_iterations": 1})
     whole = record("TRL's", [[Group("?", drawn)]], [], known=told | {"rewards": KNOWN["rewards"]})
     at = open_page("group", id=backend.client.groups(whole).items[0].id, wi_open="true")
-    assert "**The run's own settings.**" in sentences(at)
+    assert "**The run's own settings.**" in texts(at)
     at.number_input(key="set-wi_w_right").set_value(-1.0).run()
-    assert {metric.label: metric.value for metric in at.metric}["Sign changes"] == "2"
-    assert "how this trainer's loss takes it was not recorded" in sentences(at)
+    assert figures(at)["Sign changes"] == "2"
+    assert "how this trainer's loss takes it was not recorded" in texts(at)
     # no name and no weight that a reward of ours could have
     named = {"functions": [{"name": "is it / right?", "weight": 2e4}]}
     half = record(
@@ -226,31 +229,9 @@ def test_what_if_works_on_what_another_trainer_told_and_says_what_it_did_not(
         known={"algorithm": {"advantage": {"kind": "group_center"}}, "rewards": named},
     )
     at = open_page("group", id=backend.client.groups(half).items[0].id, wi_open="true")
-    assert "**The run's own settings.**" in sentences(at)
-    assert "no token's pull is computed" in sentences(at)
+    assert "**The run's own settings.**" in texts(at)
+    assert "no token's pull is computed" in texts(at)
     poor = record("poor", [[Group("?", drawn)]], [])
     group = backend.client.groups(poor).items[0].id
-    assert "was not recorded, or has no counterpart here" in sentences(open_page("group", id=group, wi_open="true"))
-    assert "its own estimator was not recorded" in sentences(open_page("playground", group=group))
-
-
-def test_a_search_in_a_run_without_groups_says_that_there_is_nothing_to_search(
-    open_page: Open, record: Callable[..., int]
-) -> None:
-    run = record("metrics alone", [], [{"reward": 0.5}])
-    assert "No completions were recorded" in sentences(open_page("run", id=run, tab="search"))
-    assert "No completion fits" in sentences(open_page("run", id=run, tab="search", find="x"))
-
-
-def test_a_group_claims_nothing_of_a_penalty_of_lengths_or_of_probes_that_nobody_recorded(
-    open_page: Open, backend: Backend, record: Callable[..., int]
-) -> None:
-    alike = [Completion(text, reward=1.0, advantage=0.0) for text in "ab"]
-    run = record(
-        "theirs", [[Group("?", alike), Group("!", alike, evaluated=True)]], [], known={"algorithm": KNOWN["algorithm"]}
-    )
-    dead, evaluated = sorted(backend.client.groups(run).items, key=lambda group: group.index)
-    shown = sentences(at := open_page("group", id=dead.id)) + " ".join(element.value for element in at.get("html"))
-    assert "whether a KL penalty acts on its tokens was not recorded" in shown
-    assert "<small>cut at the limit</small><b>–</b>" in shown
-    assert "Of an evaluation" in sentences(open_page("group", id=evaluated.id))
+    assert "was not recorded, or has no counterpart here" in texts(open_page("group", id=group, wi_open="true"))
+    assert "its own estimator was not recorded" in texts(open_page("playground", group=group))

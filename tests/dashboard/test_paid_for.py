@@ -1,6 +1,5 @@
 """The tab that says what the reward pays for, against a real backend."""
 
-import pytest
 from acting import GRPO
 from hostile import SCRIPT, STREAMLIT
 from on_screen import Open, shown, texts
@@ -8,33 +7,28 @@ from planted import trained
 from serving import Backend
 
 
-@pytest.fixture
-def phrase(backend: Backend) -> int:
-    """A run that is paid for a phrase."""
-    return trained(backend, lambda text, _: float("expert" in text))
+def paid_for_a_phrase(text: str, _place: int) -> float:
+    return float("expert" in text)
 
 
-def test_the_sentence_names_what_is_paid_for_with_its_interval(open_page: Open, phrase: int) -> None:
+def test_the_sentence_names_what_is_paid_for_over_a_window_of_the_address_or_says_that_there_is_too_little(
+    open_page: Open, backend: Backend
+) -> None:
+    phrase = trained(backend, paid_for_a_phrase)
     at = open_page("run", id=phrase, tab="paid for")
-    page = texts(at)
-    assert "the total reward goes most with the phrase “as an expert”" in page
-    assert "got 1.00 more (the same in all groups)" in page
+    assert "the total reward goes most with the phrase “as an expert”" in texts(at)
+    assert "got 1.00 more (the same in all groups)" in texts(at)
     assert next(iter(at.dataframe[0].value["property"])) == "the phrase “as an expert”"
     assert "expert" in at.code[0].value
     assert "expert" not in at.code[1].value
 
-
-def test_a_component_and_a_window_stand_in_the_address(open_page: Open, phrase: int) -> None:
     at = open_page("run", id=phrase, tab="paid for", reward="truth", window_from=4, window_to=11)
-    page = texts(at)
-    assert "Over steps 4 to 11" in page
-    assert "32 groups" in page
+    assert "Over steps 4 to 11" in texts(at)
+    assert "32 groups" in texts(at)
     at.number_input(key="window_to").set_value(7).run()
     assert "Over steps 4 to 7" in texts(at)
 
-
-def test_a_short_run_says_what_is_missing(open_page: Open, backend: Backend) -> None:
-    run = trained(backend, lambda text, _: float("expert" in text), steps=1)
+    run = trained(backend, paid_for_a_phrase, steps=1)
     assert "Too little to say" in shown(open_page("run", id=run, tab="paid for"))
     empty = backend.client.create_run(GRPO).id
     assert "No groups yet" in shown(open_page("run", id=empty, tab="paid for"))

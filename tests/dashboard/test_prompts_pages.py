@@ -9,14 +9,15 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract import protocol as p
 from backend.contract.groups import GroupReport, GroupState
 from dashboard.charts.figure import PICKED
 from dashboard.prompts import draws
+
+backend = pytest.fixture(one_for_all)  # no test changes the run that others read, and what one adds is of other runs
 
 ADDITION, PRODUCT, PROBE = "What is 1 + 1?", "What is 2 x 3?", "What is 5 - 5?"
 
@@ -33,16 +34,9 @@ def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) 
     run_id = recorded.queue(backend.client, name)
     claimed = recorded.claim(backend.client, run_id)
     for step, groups in enumerate(steps):
-        sent = p.Report(attempt=claimed.attempt, seq=step, step=step, groups=list(groups))
-        backend.client.report(run_id, sent)
+        recorded.report(backend.client, run_id, claimed.attempt, step, groups)
     recorded.finish(backend.client, run_id, claimed)
     return run_id
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the run that others read, and what one adds is of other runs."""
-    return shared_backend
 
 
 @pytest.fixture(scope="module")
@@ -177,18 +171,13 @@ def test_a_run_with_many_draws_takes_no_other_runs_place_and_keeps_its_newest(
     assert "step 2 · more than 2 draws · mean 0.750" in shown(at)
 
 
-def test_a_history_without_a_run_that_drew_it_says_so_and_a_deleted_run_leaves_the_others(
-    open_page: Open, run_id: int
+def test_a_history_says_where_no_run_drew_the_prompt_a_deleted_run_leaves_the_others_and_at_first_there_are_none(
+    open_page: Open, run_id: int, backend: Backend
 ) -> None:
     assert "does not name a prompt" in shown(open_page("prompt"))
     assert "has drawn this prompt" in shown(open_page("prompt", prompt="unknown", runs=run_id))
     assert "has drawn this prompt" in shown(open_page("prompt", **history("999")))
+    assert len(open_page("prompt", **history(f"999,{run_id}")).dataframe[0].value) == 3
 
-    at = open_page("prompt", **history(f"999,{run_id}"))
-    assert len(at.dataframe[0].value) == 3
-
-
-def test_before_the_first_step_there_are_no_prompts(open_page: Open, backend: Backend) -> None:
-    assert "No prompts yet" in shown(
-        open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="prompts")
-    )
+    waiting = recorded.queue(backend.client, sampling={"engine": "vllm"})
+    assert "No prompts yet" in shown(open_page("run", id=waiting, tab="prompts"))

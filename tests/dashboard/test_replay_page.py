@@ -5,27 +5,16 @@ from on_screen import Open, shown
 from serving import Backend
 
 from backend.contract import protocol as p
-from backend.contract.client import Client
 from backend.contract.replay import MovedToken, Part, Replayed
 
 ON_CPU = recorded.WORKER.model_copy(update={"device": "CPU, 2 threads", "versions": {"torch": "2.13.0"}})
-
-
-def claimed_on_cpu(client: Client, run_id: int) -> p.Claim:
-    """The run, by a worker that says what it computes with."""
-    claim = client.ask(p.ClaimRequest(worker=ON_CPU)).claim
-    assert claim is not None
-    assert claim.run_id == run_id
-    start = p.Start(attempt=claim.attempt, from_step=0, device=ON_CPU.device, versions=ON_CPU.versions)
-    client.start(run_id, start)
-    return claim
 
 
 def explained(backend: Backend) -> tuple[int, int]:
     """A run of two steps, and the replay of its second one."""
     client = backend.client
     run_id = recorded.queue(client, "of *one*", budget={"steps": 2})
-    claimed = claimed_on_cpu(client, run_id)
+    claimed = recorded.claim(client, run_id, worker=ON_CPU, device=ON_CPU.device, versions=ON_CPU.versions)
     for step in (0, 1):
         groups = [recorded.group_of(0, [1.0, 0.0, 1.0, 0.0]), recorded.group_of(1, [1.0, 1.0, 1.0, 1.0])]
         recorded.report(client, run_id, claimed.attempt, step, groups)
@@ -33,7 +22,7 @@ def explained(backend: Backend) -> tuple[int, int]:
     replay = client.replay(run_id, 1)
     elsewhere = ON_CPU.model_copy(update={"name": "elsewhere", "versions": {"torch": "2.12.0"}})
     assert client.ask(p.ClaimRequest(worker=elsewhere)).claim is None  # it would round in another way
-    claimed = claimed_on_cpu(client, replay.id)
+    claimed = recorded.claim(client, replay.id, worker=ON_CPU, device=ON_CPU.device, versions=ON_CPU.versions)
     assert claimed.replayed is not None
     trained = [
         one.model_copy(update={"logprob_sum": -2.0, "logprob_sum_after": -2.0 + change})
@@ -67,44 +56,29 @@ def explained(backend: Backend) -> tuple[int, int]:
         replayed=found,
     )
     client.report(replay.id, report)
-    client.finish(replay.id, p.Finish(attempt=claimed.attempt, outcome="finished"))
+    recorded.finish(client, replay.id, claimed)
     return run_id, replay.id
 
 
-def test_an_explanation_says_what_made_the_update_and_what_did_not_go_where_it_was_pushed(
-    backend: Backend, open_page: Open
+def test_an_explanation_says_what_made_the_update_and_the_page_of_a_group_leads_to_it_offers_it_or_says_why_not(
+    backend: Backend, open_page: Open, trained: int
 ) -> None:
-    _, replay_id = explained(backend)
+    run_id, replay_id = explained(backend)
     at = open_page("run", id=replay_id)
-    assert not at.exception
     assert [tab.label for tab in at.tabs] == ["Explanation", "Groups", "Configuration", "Log"]
     said = shown(at)
     assert "own groups made **75 %** of the update, the momentum of earlier steps **25 %**" in said
     assert "Of 2 reinforced completions **1 rose**. Of 2 discouraged completions **1 fell**." in said
     assert "a standard error of 0.0220 at most" in said
-    ranked = at.dataframe[0].value
-    assert list(ranked["share"]) == ["+75.0 %", "0"]
-    assert list(ranked["cosine"]) == ["+0.750", "–"]
-    tokens = at.dataframe[-1].value
-    assert list(tokens["token"]) == ["<b>"]
+    assert list(at.dataframe[0].value["share"]) == ["+75.0 %", "0"]
+    assert list(at.dataframe[0].value["cosine"]) == ["+0.750", "–"]
+    assert list(at.dataframe[-1].value["token"]) == ["<b>"]
 
-
-def test_the_page_of_a_group_offers_to_explain_its_step_and_leads_to_what_was_explained(
-    backend: Backend, open_page: Open
-) -> None:
-    run_id, replay_id = explained(backend)
-    group = backend.client.step_groups(run_id, 1)[0]
-    at = open_page("group", id=group.id)
-    assert not at.exception
+    at = open_page("group", id=backend.client.step_groups(run_id, 1)[0].id)
     assert "Explain step 1" in [button.label for button in at.button]
     labels = [link.proto.label.replace("\\", "") for link in at.get("page_link")]
     assert f"Explanation #{replay_id}: finished" in labels
 
-
-def test_a_step_that_cannot_be_done_again_says_why_and_offers_no_button(
-    backend: Backend, open_page: Open, trained: int
-) -> None:
-    group = backend.client.step_groups(trained, 1)[0]
-    at = open_page("group", id=group.id)
+    at = open_page("group", id=backend.client.step_groups(trained, 1)[0].id)
     assert "It cannot be done again exactly" in shown(at)
     assert not [button.label for button in at.button if button.label.startswith("Explain step")]

@@ -51,7 +51,7 @@ def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones
     half, few, all_right = [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0] * 4
     for seq, rewards in enumerate([(all_right, all_right), (few, half), (half, all_right), (all_right, all_right)]):
         groups = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
-        backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=groups))
+        recorded.report(backend.client, run_id, claim.attempt, seq, groups)
     chosen = {(one.group.step, one.group.index): one.why for one in gather(backend.client, run_id, ["examples"]).groups}
     assert chosen == {
         (1, 1): "widest spread, highest mean of the live ones",
@@ -62,10 +62,8 @@ def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones
 
 
 def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_are_text(backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
-    claim = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 0.9], texts=HOSTILE) for index in range(2)]
-    backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups))
+    run_id = recorded.one_step(backend.client, groups)
     first = backend.client.groups(run_id, sort="index").items[0]
     backend.client.people.bookmark(first.id, "look <i>here</i>")
     parsed = Tags()

@@ -47,15 +47,13 @@ def passed_on(*sent: bytes | float, clock: Clock) -> list[bytes]:
     return asyncio.run(read())
 
 
-def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere(clock: Clock) -> None:
+def test_neither_a_part_of_a_page_that_was_left_nor_a_tick_just_after_a_click_is_answered(clock: Clock) -> None:
     first = [asks(""), asks("run", "header"), asks("run", "chart")]
     second = [asks("sweep"), b"no message of Streamlit's", BackMsg(app_heartbeat=True).SerializeToString()]
     third = [asks("sweep", "values"), asks("run"), asks("run", "header")]
     late, later = asks("run", "header"), asks("sweep", "values")
     assert passed_on(*first, *second, late, *third, later, clock=clock) == first + second + third
 
-
-def test_nor_does_a_tick_just_after_a_person_did_something(clock: Clock) -> None:
     click, tick, other = asks("run", "groups"), asks("run", "header", tick=True), asks("run", "pulse", tick=True)
     alive = BackMsg(app_heartbeat=True).SerializeToString()
     assert passed_on(tick, click, tick, 1.9, other, 0.2, tick, other, clock=clock) == [tick, click, tick, other]
@@ -63,63 +61,57 @@ def test_nor_does_a_tick_just_after_a_person_did_something(clock: Clock) -> None
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> ScriptRequests:
+def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("on_scriptrunner_yield", "request_rerun"):
         monkeypatch.setattr(ScriptRequests, name, getattr(ScriptRequests, name))  # Streamlit's own again after the test
     finish_callbacks()
     let_people_go_first()
-    return ScriptRequests()
+
+
+def taken(*asked: RerunData) -> RerunData:
+    """What a page that is ready takes up, of what it was asked for in this order."""
+    requests = ScriptRequests()
+    for one in asked:
+        requests.request_rerun(one)
+    return requests.on_scriptrunner_ready().rerun_data
 
 
 def switched(*, on: bool) -> WidgetStates:
     return WidgetStates(widgets=[WidgetState(id="follow", bool_value=on)])
 
 
-def test_a_request_that_comes_during_a_callback_waits_for_its_end(requests: ScriptRequests) -> None:
+@pytest.mark.usefixtures("ours")
+def test_a_request_that_comes_during_a_callback_waits_for_its_end() -> None:
+    requests = ScriptRequests()
     ThreadState.initialize()
     with ThreadState.scoped(run_location=RunLocation.CALLBACK):
         assert requests.request_rerun(RerunData("second"))
         assert requests.on_scriptrunner_yield() is None
-    taken = requests.on_scriptrunner_yield()
-    assert taken is not None
-    assert taken.rerun_data.query_string == "second"
+    waited = requests.on_scriptrunner_yield()
+    assert waited is not None
+    assert waited.rerun_data.query_string == "second"
 
 
-def test_a_tick_that_the_browser_sent_with_what_the_page_put_into_a_widget_does_not_undo_a_click_that_waits(
-    requests: ScriptRequests,
-) -> None:
-    requests.request_rerun(RerunData("id=1", switched(on=False), fragment_id="groups"))
-    requests.request_rerun(RerunData("id=1", switched(on=True), fragment_id="header", is_auto_rerun=True))
-    taken = requests.on_scriptrunner_ready().rerun_data
-    assert taken.widget_states == switched(on=False)
-    assert taken.fragment_id_queue == ["groups", "header"]
-
-
-@pytest.mark.parametrize("own", [{"is_auto_rerun": True, "fragment_id": "header"}, {}], ids=["tick", "st.rerun"])
-def test_a_link_leads_on_though_the_page_that_it_leaves_is_about_to_be_drawn_again(
-    requests: ScriptRequests, own: dict[str, object]
-) -> None:
-    requests.request_rerun(RerunData("id=2", switched(on=True), "run", is_history_navigation=True))
-    requests.request_rerun(RerunData("id=1", None, "list", **own))  # type: ignore[arg-type]
-    taken = requests.on_scriptrunner_ready().rerun_data
-    assert (taken.query_string, taken.page_script_hash) == ("id=2", "run")
-    assert taken.widget_states == switched(on=True)
-    assert taken.is_history_navigation
-
-
-def test_what_the_server_has_just_written_into_the_address_is_not_undone_by_a_tick_that_waits(
-    requests: ScriptRequests,
-) -> None:
-    requests.request_rerun(RerunData("id=1", switched(on=True), "group", fragment_id="pulse", is_auto_rerun=True))
-    requests.request_rerun(RerunData("id=2", None, "group"))
-    assert requests.on_scriptrunner_ready().rerun_data.query_string == "id=2"
-
-
-def test_a_click_is_a_persons_also_when_ticks_come_before_it_and_after(requests: ScriptRequests) -> None:
+@pytest.mark.usefixtures("ours")
+def test_a_tick_undoes_neither_a_click_before_or_behind_it_nor_what_the_server_has_just_written_into_the_address() -> (
+    None
+):
     tick = RerunData("id=1", switched(on=True), "run", fragment_id="pulse", is_auto_rerun=True)
-    requests.request_rerun(tick)
-    requests.request_rerun(RerunData("id=1", switched(on=False), "run", fragment_id="groups"))
-    for _ in range(2):
-        requests.request_rerun(tick)
-    taken = requests.on_scriptrunner_ready().rerun_data
-    assert (taken.widget_states, taken.fragment_id_queue) == (switched(on=False), ["pulse", "groups"])
+    click = RerunData("id=1", switched(on=False), "run", fragment_id="groups")
+    for asked, parts in (((click, tick), ["groups", "pulse"]), ((tick, click, tick, tick), ["pulse", "groups"])):
+        one = taken(*asked)
+        assert (one.widget_states, one.fragment_id_queue) == (switched(on=False), parts)
+    assert taken(tick, RerunData("id=2", None, "run")).query_string == "id=2"
+
+
+@pytest.mark.usefixtures("ours")
+def test_a_link_leads_on_though_the_page_that_it_leaves_is_about_to_be_drawn_again() -> None:
+    link = RerunData("id=2", switched(on=True), "run", is_history_navigation=True)
+    for own in (
+        RerunData("id=1", None, "list", is_auto_rerun=True, fragment_id="header"),
+        RerunData("id=1", None, "list"),
+    ):
+        one = taken(link, own)
+        assert (one.query_string, one.page_script_hash) == ("id=2", "run")
+        assert one.widget_states == switched(on=True)
+        assert one.is_history_navigation

@@ -6,14 +6,14 @@ from typing import cast
 import pytest
 import recorded
 import streamlit as st
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, press, texts
+from planted import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.inspection import GroupScores
-from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
+from backend.contract.records import OwnReward, RewardFile, RewardText, RunError
 from dashboard.before_launch.request import ask, files_now
 from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
 from dashboard.components.address import _WRITTEN
@@ -24,38 +24,8 @@ OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "functio
 # ---- what looks like a mistake
 
 
-def group(rewards: list[float | None], lengths: list[int] | None = None, *, error: str | None = None) -> GroupScores:
-    """One whose only reward is `own`."""
-    known = [one for one in rewards if one is not None]
-    state = "unscored" if len(known) < 2 else "live" if len(set(known)) > 1 else "zero_variance"
-    mean = sum(known) / len(known) if known else 0.0
-    completions = [
-        {
-            "id": place,
-            "index": place,
-            "token_count": lengths[place] if lengths else 10,
-            "finish_reason": "stop",
-            "rewards": [{"name": "own", "raw": reward, "weight": 1.0, "error": None if reward is not None else error}],
-            "reward": reward,
-            "advantage": None if reward is None else reward - mean,
-        }
-        for place, reward in enumerate(rewards)
-    ]
-    return GroupScores.model_validate(
-        {
-            "id": 1,
-            "index": 0,
-            "prompt_id": "a",
-            "prompt": "",
-            "scored": len(known),
-            "state": state,
-            "completions": completions,
-        }
-    )
-
-
 def marks(rewards: list[float | None], lengths: list[int] | None = None, **function: Json) -> list[str]:
-    return suspicions([group(rewards, lengths)], {"rewards": {"functions": [{**OWN, **function}]}})
+    return suspicions([scores_of(rewards, lengths)], {"rewards": {"functions": [{**OWN, **function}]}})
 
 
 @pytest.mark.parametrize(
@@ -75,15 +45,13 @@ def test_what_looks_like_a_mistake_is_marked(rewards: list[float | None], length
     assert found.startswith(mark)
 
 
-def test_scores_that_look_right_are_not_marked() -> None:
+def test_scores_that_look_right_or_are_not_there_are_not_marked() -> None:
     assert marks([0.0, 1.0, 1.0, 0.5] * 4, [7, 9, 3, 8] * 4) == []
     assert marks([0.1 * n for n in range(10)], [50 - 5 * n for n in range(10)]) == []  # a right answer may be short
     assert marks([0.0] * 4) == []  # too few to say
     assert marks([0.0, 1.0] * 8, [3, 30] * 8, kind="length") == []  # meant to
     assert marks([-3.0, 12.0] * 8, kind="reward_model") == []  # has no bounds
 
-
-def test_only_completions_that_have_a_score_count() -> None:
     assert marks([None] * 16) == []
     assert marks([1.0] * 8 + [None] * 8) == ["own is always 1.00: it tells no two completions apart."]
 
@@ -91,18 +59,16 @@ def test_only_completions_that_have_a_score_count() -> None:
 # ---- what changed
 
 
-def test_a_change_is_told_in_rewards_advantages_and_dead_groups() -> None:
-    before = [group([0.0, 1.0]), group([1.0, 1.0])]
-    after = [group([1.0, 0.0]), group([1.0, 0.0])]
+def test_a_change_or_a_lost_score_is_told_in_rewards_advantages_and_dead_groups() -> None:
+    before = [scores_of([0.0, 1.0]), scores_of([1.0, 1.0])]
+    after = [scores_of([1.0, 0.0]), scores_of([1.0, 0.0])]
     assert difference(before, after) == (
         "3 of 4 rewards changed: the mean went from 0.750 to 0.500, 4 advantages changed sign. "
         "Dead or unscored groups: 0 of 2 (1 before)."
     )
     assert difference(before, before) == "No reward changed."
 
-
-def test_a_completion_that_lost_its_score_has_changed() -> None:
-    assert difference([group([0.0, 1.0])], [group([0.0, None])]) == (
+    assert difference([scores_of([0.0, 1.0])], [scores_of([0.0, None])]) == (
         "1 of 2 rewards changed: the mean went from 0.500 to 0, 2 advantages changed sign. "
         "Dead or unscored groups: 1 of 1 (0 before)."
     )
@@ -122,7 +88,7 @@ def with_file(text: str, error: str | None = None, **arguments: Json) -> p.Worke
     return recorded.WORKER.model_copy(update={"reward_files": [file]})
 
 
-def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
+def test_a_file_that_a_reward_names_has_changed_once_no_worker_has_what_scored() -> None:
     def workers(*texts: str) -> frozenset[tuple[str, str]]:
         return files_now({"rewards": {"functions": [OWN]}}, [with_file(text) for text in texts])  # type: ignore[misc]
 
@@ -134,8 +100,6 @@ def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
     assert not changed(workers(), scored)
     assert not changed(workers("b"), {})
 
-
-def test_a_file_that_no_reward_names_is_not_watched() -> None:
     assert files_now({"rewards": {"functions": [{**OWN, "function": "other.py:reward"}]}}, [with_file("a")]) == set()  # type: ignore[list-item]
 
 
@@ -145,16 +109,11 @@ def tell(backend: Backend, worker: p.WorkerInfo) -> None:
 
 
 def claimed(backend: Backend, sample_id: int, text: str) -> p.Claim:
-    claim = backend.client.ask(p.ClaimRequest(worker=with_file(text), kinds=["sample"])).claim
-    assert claim is not None
-    assert claim.run_id == sample_id
     scored_by = [RewardText(name="own.py", sha256=digest(text), text=text)]
-    start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=scored_by)
-    backend.client.start(sample_id, start)
-    return claim
+    return recorded.claim(backend.client, sample_id, worker=with_file(text), kind="sample", reward_texts=scored_by)
 
 
-def score(backend: Backend, sample_id: int, text: str, rewards: list[float | None]) -> Run:
+def score(backend: Backend, sample_id: int, text: str, rewards: list[float | None]) -> None:
     """What a worker with this text reports for a sample of one group."""
     claim = claimed(backend, sample_id, text)
     reported = recorded.group_of(0, rewards)
@@ -166,9 +125,7 @@ def score(backend: Backend, sample_id: int, text: str, rewards: list[float | Non
     ]
     groups = [reported.model_copy(update={"completions": completions})]
     backend.client.report(sample_id, p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={}))
-    return backend.client.finish(sample_id, p.Finish(attempt=claim.attempt, outcome="finished")) and backend.client.run(
-        sample_id
-    )
+    recorded.finish(backend.client, sample_id, claim)
 
 
 def drawn(at: AppTest) -> AppTest:
@@ -179,27 +136,32 @@ def drawn(at: AppTest) -> AppTest:
     return at
 
 
-@pytest.fixture
-def sampled(open_page: Open, backend: Backend) -> tuple[AppTest, int]:
-    """The page with a finished sample that own.py, whose text is "a", gave 0 everywhere."""
+def asked(open_page: Open, backend: Backend) -> tuple[AppTest, int]:
+    """The page that has just asked for a sample, and the sample."""
     tell(backend, with_file("a"))
     at = open_page("new-run", recipe="grpo")
     draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
     at.run()
-    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    press(at, "Sample before launch")
     sample_id = draft_of(at).sample_id
     assert sample_id is not None, draft_of(at).sample_refused
+    return at, sample_id
+
+
+@pytest.fixture
+def sampled(open_page: Open, backend: Backend) -> tuple[AppTest, int]:
+    """The page with a finished sample that own.py, whose text is "a", gave 0 everywhere."""
+    at, sample_id = asked(open_page, backend)
     score(backend, sample_id, "a", [0.0] * 16)
     return drawn(at), sample_id
 
 
 def rescoring(backend: Backend, at: AppTest, base: int) -> int:
     """The sample that the page has asked for now."""
-    asked = draft_of(at).sample_id
-    assert asked is not None
-    assert asked != base
-    assert backend.client.run(asked).config["rescores"] == base
-    return asked
+    sample_id = draft_of(at).sample_id
+    assert sample_id not in (None, base)
+    assert backend.client.run(cast(int, sample_id)).config["rescores"] == base
+    return cast(int, sample_id)
 
 
 def test_a_changed_file_scores_the_sample_again_and_the_change_is_shown(
@@ -245,7 +207,7 @@ def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change
     claim = backend.client.ask(p.ClaimRequest(worker=with_file("b"), kinds=["sample"])).claim
     assert claim is not None
     error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
-    backend.client.fail(second, p.Fail(attempt=claim.attempt, error=error))
+    recorded.fail(backend.client, second, claim, error)
     assert "own.py cannot be imported" in texts(drawn(at))
     assert draft_of(at).sample_id == second
     tell(backend, with_file("c"))
@@ -254,7 +216,7 @@ def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change
 
     claim = claimed(backend, third, "c")
     error = RunError(code="reward_contract", message="own gave a text, and a number was expected", retryable=False)
-    backend.client.fail(third, p.Fail(attempt=claim.attempt, error=error))
+    recorded.fail(backend.client, third, claim, error)
     assert "own gave a text, and a number was expected" in texts(drawn(at))
     assert draft_of(at).sample_id == third
     tell(backend, with_file("d"))
@@ -267,16 +229,11 @@ def test_a_rescoring_that_failed_at_its_start_or_after_waits_for_the_next_change
 def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
     open_page: Open, backend: Backend
 ) -> None:
-    tell(backend, with_file("a"))
-    at = open_page("new-run", recipe="grpo")
-    draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
-    at.run()
-    next(button for button in at.button if button.label == "Sample before launch").click().run()
-    first = draft_of(at).sample_id
+    at, first = asked(open_page, backend)
     claim = backend.client.ask(p.ClaimRequest(worker=with_file("a"), kinds=["sample"])).claim
     assert claim is not None
     error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
-    backend.client.fail(claim.run_id, p.Fail(attempt=claim.attempt, error=error))
+    recorded.fail(backend.client, claim.run_id, claim, error)
     assert "Save own.py in your editor, and the prompts are sampled again." in texts(drawn(at))
     assert draft_of(at).sample_id == first
     tell(backend, with_file("b", new=2))
@@ -333,17 +290,6 @@ def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled
 
 
 @pytest.mark.thorough
-def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
-    backend: Backend, sampled: tuple[AppTest, int]
-) -> None:
-    at, first = sampled
-    draft_of(at).change({"rewards.functions": [{**OWN, "weight": 2.0}]})
-    assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
-    next(button for button in at.button if button.label == "Score again").click().run()
-    assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
-
-
-@pytest.mark.thorough
 def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_wants_more(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
@@ -365,15 +311,17 @@ def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_w
 
 
 @pytest.mark.thorough
-def test_what_counts_as_right_follows_the_rewards_until_a_person_says_it(
+def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click_and_what_counts_as_right_follows_them(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
-    at, _ = sampled
+    at, first = sampled
     for weight in (0.5, 0.25):
         draft_of(at).change({"rewards.functions.0.weight": weight})
-        at.run()
-        next(button for button in at.button if button.label == "Score again").click().run()
-        score(backend, cast(int, draft_of(at).sample_id), "a", [1.0] * 16)
+        assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
+        press(at, "Score again")
+        again = rescoring(backend, at, first)
+        assert backend.client.run(again).config["rewards"]["functions"][0]["weight"] == weight  # type: ignore[call-overload,index]
+        score(backend, again, "a", [1.0] * 16)
         drawn(at)
         right = next(one for one in at.number_input if one.label.startswith("Counts as right"))
         assert right.value == weight

@@ -19,15 +19,28 @@ def saved(backend: Backend, trained: int) -> int:
     return trained
 
 
-def test_a_checkpoint_can_be_downloaded_and_says_where_it_lies(open_page: Open, saved: int) -> None:
+def test_a_checkpoint_can_be_downloaded_and_says_where_it_lies_and_a_run_which_it_keeps_if_not_all(
+    open_page: Open, saved: int, backend: Backend
+) -> None:
     at = open_page("run", id=saved, tab="checkpoints")
     assert at.dataframe[0].value["step"].tolist() == [3]
     assert at.code[0].value == f"recorded/run-{saved}/3"
     link = at.get("link_button")[0].proto  # type: ignore[attr-defined]
     assert (link.label, link.url) == ("Download model", model_address(saved, 3))
+    assert "This run keeps" not in shown(at)
+
+    run_id = recorded.queue(backend.client, budget={"keep": {"last": 2, "every": 30, "best": False}})
+    recorded.claim(backend.client, run_id)
+    for step in (10, 20, 30, 40, 50):
+        backend.client.checkpoint(run_id, recorded.checkpoint_of(1, step, run_id))
+    at = open_page("run", id=run_id, tab="checkpoints")
+    assert at.dataframe[0].value["step"].tolist() == [30, 40, 50]
+    assert "This run keeps the newest 2, those at multiples of 30 steps, those that other runs use" in shown(at)
 
 
-def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backend: Backend, saved: int) -> None:
+def test_a_checkpoint_is_tried_with_the_runs_own_rewards_and_without_an_answer_it_is_not_scored(
+    open_page: Open, backend: Backend, saved: int
+) -> None:
     at = open_page("run", id=saved, tab="checkpoints")
     assert at.text_area[0].value == backend.client.groups(saved, limit=1).items[0].prompt
     at.text_area[0].set_value("Calculate 1 + 1 x 2")
@@ -43,39 +56,16 @@ def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backen
 
     backend.client.command(saved, "stop")
     backend.client.finish(saved, p.Finish(attempt=1, outcome="stopped"))
-    claimed = backend.client.ask(
-        p.ClaimRequest(worker=p.WorkerInfo(name="other", device="cpu", store="recorded"), kinds=["sample"])
-    ).claim
-    assert claimed is not None
-    backend.client.start(sample_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    claimed = recorded.claim(backend.client, sample_id)
     group = recorded.group_of(0, [1.0, 0.1])
     recorded.report(backend.client, sample_id, claimed.attempt, 0, [group])
-    backend.client.finish(sample_id, p.Finish(attempt=claimed.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample_id, claimed)
     at.run()
     cards = unescape(re.sub("<[^>]*>", "", "".join(html.value for html in at.get("html"))))
     assert all(completion.text in cards for completion in group.completions)
 
-
-def test_a_sample_without_an_answer_is_not_scored(open_page: Open, backend: Backend, saved: int) -> None:
     at = open_page("run", id=saved, tab="checkpoints")
     at.button[-1].click().run()
     config = backend.client.run(int(at.query_params["sample"])).config
     assert config["rewards"] is None
     assert config["answer"] is None
-
-
-def test_a_run_that_removes_checkpoints_says_which_it_keeps_and_offers_no_other(
-    open_page: Open, backend: Backend
-) -> None:
-    run_id = recorded.queue(backend.client, budget={"keep": {"last": 2, "every": 30, "best": False}})
-    claimed = recorded.claim(backend.client, run_id)
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
-    for step in (10, 20, 30, 40, 50):
-        backend.client.checkpoint(run_id, recorded.checkpoint_of(1, step, run_id))
-    at = open_page("run", id=run_id, tab="checkpoints")
-    assert at.dataframe[0].value["step"].tolist() == [30, 40, 50]
-    assert "This run keeps the newest 2, those at multiples of 30 steps, those that other runs use" in shown(at)
-
-
-def test_a_run_that_keeps_all_says_nothing_of_it(open_page: Open, saved: int) -> None:
-    assert "This run keeps" not in shown(open_page("run", id=saved, tab="checkpoints"))

@@ -12,13 +12,31 @@ from dashboard.components import synced
 from dashboard.downloads.report import gather
 
 
-def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Backend, trained: int) -> None:
+def test_groups_show_their_rewards_their_rows_open_them_and_the_arrows_go_step_by_step(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
     at = open_page("run", id=trained, tab="groups", step=1)
     table = at.dataframe[0].value
     groups = backend.client.groups(trained, step=1).items
     assert table["prompt"].tolist() == [group.prompt for group in groups]
     assert table["rewards"].str.startswith("data:image/svg+xml;base64,").all()
     assert "**Step 1** · 4 groups:" in shown(at)
+
+    at.button(key="step-forth").click().run()
+    assert at.select_slider[0].value == 2
+    assert at.button(key="step-forth").disabled
+    at.button(key="step-back").click().run()
+    assert at.select_slider[0].value == 1
+
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(backend.client.groups(trained, step=1).items[2].id)}
+
+    at = open_page("run", id=trained, tab="groups", step=1, show="live")
+    [first, *_] = backend.client.groups(trained, step=1, state="live").items
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(first.id)}
 
 
 def test_the_newest_step_is_followed_until_a_person_chooses_one(
@@ -54,57 +72,28 @@ def test_a_filter_that_is_chosen_as_the_run_moves_on_does_not_end_the_following(
     assert "step" not in at.query_params
 
 
-def test_a_row_of_a_table_filtered_or_not_opens_its_group_and_the_arrows_go_step_by_step(
-    open_page: Open, trained: int, backend: Backend
+def test_dead_groups_are_explained_with_the_numbers_of_the_step_and_not_called_0_where_a_penalty_tells_them_apart(
+    open_page: Open, backend: Backend
 ) -> None:
-    at = open_page("run", id=trained, tab="groups", step=1)
-    at.button(key="step-forth").click().run()
-    assert at.select_slider[0].value == 2
-    assert at.button(key="step-forth").disabled
-    at.button(key="step-back").click().run()
-    assert at.select_slider[0].value == 1
-
-    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
-    follow(at.run())
-    assert at.query_params == {"id": str(backend.client.groups(trained, step=1).items[2].id)}
-
-    at = open_page("run", id=trained, tab="groups", step=1, show="live")
-    [first, *_] = backend.client.groups(trained, step=1, state="live").items
-    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
-    follow(at.run())
-    assert at.query_params == {"id": str(first.id)}
-
-
-def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client, sampling={"group_size": 4})
-    claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(index, [1.0] * 4) for index in range(3)] + [recorded.group_of(3, [1.0, 0.1, 1.0, 1.0])]
     rate = {"rewards/correctness/mean": 0.9375}
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    run_id = recorded.one_step(backend.client, groups, rate, sampling={"group_size": 4})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "4 groups: 1 live · 3 dead (all correct)" in page
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
-
-def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_called_0(
-    open_page: Open, backend: Backend
-) -> None:
-    run_id = recorded.queue(backend.client, algorithm={"kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"}})
-    claimed = recorded.claim(backend.client, run_id)
-    recorded.report(backend.client, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 1.0])])
+    in_reward: Json = {"beta": 0.1, "placement": "reward", "estimator": "k1"}
+    run_id = recorded.one_step(backend.client, [recorded.group_of(0, [1.0, 1.0])], algorithm={"kl": in_reward})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "got the same reward from the task, and only the KL penalty in the reward tells them apart" in page
     assert "every advantage is 0" not in page
 
 
-def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_reward_has_no_bound(
+def test_harder_prompts_are_asked_for_where_every_answer_is_right_and_easier_ones_where_none_ever_was(
     open_page: Open, backend: Backend
 ) -> None:
-    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
-    claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(0, [1.0, 1.0])]
-    rate = {"rewards/correctness/mean": 1.0}
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    run_id = recorded.one_step(backend.client, groups, {"rewards/correctness/mean": 1.0}, sampling={"group_size": 2})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "Every answer of this step is right; harder prompts would teach more." in page
     assert "p^G" not in page
@@ -112,10 +101,7 @@ def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_r
     steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
     run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
     worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
-    claimed = backend.client.ask(p.ClaimRequest(worker=worker)).claim
-    assert claimed is not None
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
-    groups = [recorded.group_of(0, [1.0, 1.0])]
+    claimed = recorded.claim(backend.client, run_id, worker=worker)
     mean = {"rewards/steps/mean": 1.0}
     backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=mean))
     page = shown(open_page("run", id=run_id, tab="groups"))
@@ -124,10 +110,6 @@ def test_where_every_answer_is_right_the_page_asks_for_harder_prompts_unless_a_r
     opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
     assert "all 2 scored completions got 1.00, so no completion is better than the mean" in opened
 
-
-def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompts(
-    open_page: Open, backend: Backend
-) -> None:
     run_id = recorded.queue(backend.client, sampling={"group_size": 2})
     claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(index, [0.0, 0.0]) for index in range(8)]
@@ -142,19 +124,14 @@ def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompt
 
 
 def test_groups_are_filtered_by_state_and_probes_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, run_id)
-    groups = [recorded.group_of(0, [1.0, 0.1]), recorded.group_of(1, [1.0, 1.0]), recorded.group_of(2, [None, 1.0])]
-    recorded.report(backend.client, run_id, claimed.attempt, 0, groups)
-    at = open_page("run", id=run_id, tab="groups")
+    groups = [recorded.group_of(index, rewards) for index, rewards in enumerate(([1.0, 0.1], [1.0, 1.0], [None, 1.0]))]
+    at = open_page("run", id=recorded.one_step(backend.client, groups), tab="groups")
     assert at.dataframe[0].value["state"].tolist() == ["live", "dead", "unscored"]
     at.segmented_control[0].set_value("unscored").run()
     assert at.dataframe[0].value["group"].tolist() == [3]
 
-    run_id = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, run_id)
     probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
-    recorded.report(backend.client, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 0.1]), probe])
+    run_id = recorded.one_step(backend.client, [recorded.group_of(0, [1.0, 0.1]), probe])
     at = open_page("run", id=run_id, tab="groups")
     assert "1 group: 1 live · and 1 probe, not trained on" in shown(at)
     for one in backend.client.groups(run_id, sort="index").items:
@@ -164,21 +141,18 @@ def test_groups_are_filtered_by_state_and_probes_can_be_shown_alone(open_page: O
     assert at.dataframe[0].value["group"].tolist() == [2]
 
 
-def test_bookmarked_groups_are_found_across_steps(open_page: Open, backend: Backend, trained: int) -> None:
+def test_bookmarked_groups_are_found_across_steps_also_one_that_a_resume_took_back(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
     marked = [backend.client.groups(trained, step=step).items[step].id for step in (0, 2)]
     for group_id in marked:
         backend.client.people.bookmark(group_id, "look again")
     at = open_page("run", id=trained, tab="groups", bookmarked="true")
-    table = at.dataframe[0].value
-    assert table[["star", "step", "group"]].values.tolist() == [["★", 0, 1], ["★", 2, 3]]
+    assert at.dataframe[0].value[["star", "step", "group"]].values.tolist() == [["★", 0, 1], ["★", 2, 3]]
 
     at.toggle(key="bookmarked").set_value(False).run()
     assert at.dataframe[0].value["star"].tolist() == ["", "", "★", ""]
 
-
-def test_a_bookmark_of_a_step_that_a_resume_took_back_stays_in_the_list_and_in_the_report(
-    open_page: Open, backend: Backend
-) -> None:
     run_id = recorded.queue(backend.client)
     first = recorded.claim(backend.client, run_id)
     recorded.report(backend.client, run_id, first.attempt, 0, [recorded.group_of(0, [1.0, 0.1])])
@@ -194,21 +168,7 @@ def test_a_bookmark_of_a_step_that_a_resume_took_back_stays_in_the_list_and_in_t
     assert chosen.why == "bookmarked, of a step done again after a resume"
 
 
-def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backend: Backend, trained: int) -> None:
-    at = open_page("run", id=trained, tab="groups")
-    assert at.select_slider[0].options == ["0", "1", "2"]
-    backend.client.command(trained, "pause")
-    backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
-    backend.client.command(trained, "resume")
-    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claimed is not None
-    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
-    recorded.report(backend.client, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
-    at.run()
-    assert at.select_slider[0].options == ["0", "1"]
-
-
-def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_takes_back(
+def test_a_resumed_run_shows_what_was_until_the_new_attempt_begins_and_then_the_steps_that_it_took_again(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     at = open_page("run", id=trained, tab="groups")
@@ -223,3 +183,6 @@ def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_ta
     at.run()
     assert not at.select_slider
     assert "Step 0" in [element.value for element in at.text]
+    recorded.report(backend.client, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].options == ["0", "1"]

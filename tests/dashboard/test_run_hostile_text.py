@@ -54,15 +54,12 @@ def run_id(backend: Backend) -> int:
     return made
 
 
-@pytest.mark.parametrize("tab", ["overview", "groups", "configuration", "log", "checkpoints"])
-def test_no_tab_of_a_run_renders_what_others_wrote(open_page: Open, run_id: int, tab: str) -> None:
-    places = hostile_places(open_page("run", id=run_id, tab=tab))
-    assert "text" in places  # the name is there, as it is
-    assert "code" in places  # and so is the error
-    assert places <= PLAIN
-
-
-def test_no_message_of_a_log_passes_for_a_line_of_its_own(open_page: Open, backend: Backend, run_id: int) -> None:
+def test_no_page_renders_what_others_wrote_nor_passes_a_message_of_a_log_for_a_line_of_its_own(
+    open_page: Open, backend: Backend, run_id: int
+) -> None:
+    for tab in ("overview", "groups", "configuration", "log", "checkpoints"):
+        places = hostile_places(open_page("run", id=run_id, tab=tab))
+        assert {"text", "code"} <= places <= PLAIN, tab  # the name and the error are there, as they are
     head = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d  ")
     codes = [code.value for code in open_page("run", id=run_id, tab="log").code]
     [shown] = [code.splitlines() for code in codes if head.match(code)]
@@ -71,8 +68,6 @@ def test_no_message_of_a_log_passes_for_a_line_of_its_own(open_page: Open, backe
     assert others != []
     assert all(line.startswith(" " * 20) for line in others)
 
-
-def test_a_group_page_renders_nothing_that_others_wrote(open_page: Open, backend: Backend, run_id: int) -> None:
     at = open_page("group", id=backend.client.groups(run_id).items[0].id)
     places = hostile_places(at)
     assert places == {"code", "text", "html"}  # the prompt; the run's name; the cards, which escape
@@ -80,18 +75,14 @@ def test_a_group_page_renders_nothing_that_others_wrote(open_page: Open, backend
         assert not {"\u202e", "\x1b"} & set(element.value)
     assert not any(SCRIPT in element.value or "\n#" in element.value for element in at.get("html"))
 
-
-def test_a_comparison_renders_no_name(open_page: Open, run_id: int) -> None:
     # a chart's legend and tooltip write labels as text; the specification alone carries them
     assert hostile_places(open_page("compare", runs=run_id)) <= PLAIN | {"vega_lite_chart"}
 
 
-def test_control_characters_lose_their_power_and_stay_visible() -> None:
+def test_control_characters_lose_their_power_and_letters_of_every_alphabet_stay_as_they_are() -> None:
     assert unturned("a\x1b[0m\u202eb\n\tc") == "a␛[0m⟦RLO⟧b\n\tc"
     assert marked("a b\r\n") == "a·b␍⏎\n"
     assert one_line("a\r\nb\tc\x7f") == "a⏎b⇥c␡"
 
-
-def test_letters_of_every_alphabet_stay_as_they_are() -> None:
     text = "naïve Ελλάδα שלום 漢字 👩‍🔬"
     assert unturned(text) == one_line(text) == text

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from on_screen import Open, shown
+import recorded
+from on_screen import Open, figures, one_for_all, press, shown, start_disabled
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -13,7 +14,8 @@ from backend.contract.base import Json
 from backend.contract.pairs import PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
 
-WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
+backend = pytest.fixture(one_for_all)  # no test changes what another reads
+
 PAIR = PairReport(
     index=0, prompt_id="p1", prompt="Calculate 1 + 1", chosen="*two*", rejected="<b>three</b>", margin=-0.25
 )
@@ -29,14 +31,12 @@ LOGGED = {
 }
 
 
-def recorded(backend: Backend, kind: str) -> int:
+def of_two_steps(backend: Backend, kind: str) -> int:
     """A finished run of two steps with a checkpoint."""
     models: dict[str, type[RewardModelConfig] | type[DpoConfig]] = {"reward_model": RewardModelConfig, "dpo": DpoConfig}
     config: dict[str, Json] = models[kind].model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
     run_id = backend.client.create_run(config, name="on pairs").id
-    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
-    assert claim is not None
-    backend.client.start(run_id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    claim = recorded.claim(backend.client, run_id)
     judged = [{"eval/accuracy": 0.5, "eval/margin": 0.0}, {"eval/accuracy": 0.96, "eval/margin": 2.0}]
     if kind == "dpo":
         judged = [one | {"eval/pass@1": rate} for one, rate in zip(judged, (0.5, 0.75), strict=True)]
@@ -45,36 +45,19 @@ def recorded(backend: Backend, kind: str) -> int:
         pairs = [PAIR] if "loss" in metrics else []
         sent = p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics, pairs=pairs)
         backend.client.report(run_id, sent)
-    saved = p.CheckpointReport(
-        attempt=claim.attempt, step=2, store=WORKER.store, path=f"run-{run_id}/2", sha256="0" * 64, size_bytes=1
-    )
-    backend.client.checkpoint(run_id, saved)
-    backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    backend.client.checkpoint(run_id, recorded.checkpoint_of(claim.attempt, 2, run_id))
+    recorded.finish(backend.client, run_id, claim)
     return run_id
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes what another reads."""
-    return shared_backend
 
 
 @pytest.fixture(scope="module")
 def of_kind(shared_backend: Backend) -> Callable[[str], int]:
     """The run of that kind, which tests only read."""
-    return cache(lambda kind: recorded(shared_backend, kind))
-
-
-def figures(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
+    return cache(lambda kind: of_two_steps(shared_backend, kind))
 
 
 def links(at: AppTest) -> list[str]:
     return [link.proto.label for link in at.get("page_link")]
-
-
-def tabs(at: AppTest) -> list[str]:
-    return [tab.label for tab in at.tabs]
 
 
 def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_rewards(
@@ -82,7 +65,7 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
 ) -> None:
     run_id = of_kind("reward_model")
     at = open_page("run", id=run_id)
-    assert tabs(at) == ["Overview", "Pairs", "Health", "Configuration", "Log", "Checkpoints"]
+    assert [tab.label for tab in at.tabs] == ["Overview", "Pairs", "Health", "Configuration", "Log", "Checkpoints"]
     assert figures(at) | {"Steps done": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
     assert "Use it as a reward" in links(at)
     saved = open_page("run", id=run_id, tab="checkpoints")
@@ -96,23 +79,21 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
         ("correctness", 0.0),
     ]
     assert config["rewards"]["functions"][0]["source"] == f"run:{run_id}@2"
-    assert not next(button for button in form.button if button.label == "Start run").disabled
+    assert not start_disabled(form)
 
 
-@pytest.mark.parametrize("kind", LOGGED)
-def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from(
-    open_page: Open, backend: Backend, of_kind: Callable[[str], int], kind: str
+def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from_also_before_there_are_any(
+    open_page: Open, backend: Backend, of_kind: Callable[[str], int]
 ) -> None:
-    at = open_page("run", id=of_kind(kind), tab="pairs")
-    said = shown(at).replace("\\", "")
-    assert "of each group of 8 completions the best against the worst, by correctness, format" in said
-    table = at.dataframe[0].value
-    assert table["step"].tolist() == [1, 0]
-    assert set(table["margin"]) == {"−0.250"}
-    assert (table["chosen"][0], table["rejected"][0]) == ("*two*", "<b>three</b>")
+    for kind in LOGGED:
+        at = open_page("run", id=of_kind(kind), tab="pairs")
+        said = shown(at).replace("\\", "")
+        assert "of each group of 8 completions the best against the worst, by correctness, format" in said
+        table = at.dataframe[0].value
+        assert table["step"].tolist() == [1, 0]
+        assert set(table["margin"]) == {"−0.250"}
+        assert (table["chosen"][0], table["rejected"][0]) == ("*two*", "<b>three</b>")
 
-
-def test_before_the_first_step_there_are_no_pairs_and_a_data_set_is_named(open_page: Open, backend: Backend) -> None:
     source: Json = {"kind": "dataset", "source": "hub:someone/pairs", "rejected_column": "worse"}
     config = DpoConfig.model_validate({"pairs": source}).model_dump(mode="json")
     run = backend.client.create_run(config)
@@ -133,8 +114,7 @@ def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(
     assert "Start a run from it" in links(saved)
     saved.text_area(key="try-prompt").set_value("Calculate 2 + 2 x 6")
     next(field for field in saved.text_input if field.label == "Reference answer").set_value("14")
-    next(button for button in saved.button if button.label == "Sample").click().run()
-    assert not saved.exception
+    press(saved, "Sample")
     [sample] = backend.client.runs(kind="sample").items
     functions = sample.config["rewards"]["functions"]  # type: ignore[index,call-overload]
     assert [one["name"] for one in functions] == ["correctness", "format"]  # type: ignore[union-attr,index,call-overload]

@@ -21,20 +21,9 @@ from backend.contract.records import Progress, Rank, Ranks
 site = pytest.fixture(start_site)
 
 TWO_CARDS = recorded.WORKER.model_copy(update={"name": "two_cards", "processes": 4})
-AT_WORK = Rank(
-    rank=0,
-    pid=4711,
-    step=3,
-    phase="update",
-    done=4,
-    total=8,
-    phase_seconds=12.0,
-    waits_seconds=9.0,
-    memory_bytes=2 * 2**30,
-    peak_bytes=3 * 2**30,
-    worked={"rollout": 1.2, "update": 0.5},
-    step_seconds=1.7,
-)
+DOING = {"rank": 0, "pid": 4711, "step": 3, "phase": "update", "done": 4, "total": 8, "phase_seconds": 12.0}
+MEASURED = {"waits_seconds": 9.0, "memory_bytes": 2 * 2**30, "peak_bytes": 3 * 2**30, "step_seconds": 1.7}
+AT_WORK = Rank.model_validate({**DOING, **MEASURED, "worked": {"rollout": 1.2, "update": 0.5}})
 
 
 def begun(backend: Backend, **metrics: float) -> tuple[int, p.Claim]:
@@ -54,16 +43,12 @@ def beat(backend: Backend, run_id: int, *ranks: Rank) -> None:
     backend.client.heartbeat(run_id, message)
 
 
-def log_of(site: Site, run_id: int) -> str:
-    return "\n".join(line.message for line in site.client.logs(run_id).items)
-
-
 def table(at: AppTest) -> list[dict[str, object]]:
     found: list[dict[str, object]] = at.dataframe[0].value.to_dict("records")
     return found
 
 
-def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds_and_one_alone_has_no_such_tab(
+def test_each_process_is_listed_with_what_it_does_and_the_one_that_the_others_wait_for_is_named_on_the_overview_too(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     run_id, _ = begun(backend)
@@ -74,34 +59,19 @@ def test_each_process_is_listed_with_what_it_does_its_memory_and_its_seconds_and
     assert "No process holds the others up." in texts(at)
     assert "All together hold 4.0 GiB." in texts(at)
     working, waiting = table(at)
-    assert working == {
-        "process": 0,
-        "pid": 4711,
-        "now": "updating the weights 4 / 8",
-        "for": "12 s",
-        "memory": "2.0 GiB",
-        "at most": "3.0 GiB",
-        "a step": "1.70 s",
-        "sampling": "1.20 s",
-        "updating": "0.50 s",
-    }
+    now = {"process": 0, "pid": 4711, "now": "updating the weights 4 / 8", "for": "12 s"}
+    step = {"a step": "1.70 s", "sampling": "1.20 s", "updating": "0.50 s"}
+    assert working == {**now, "memory": "2.0 GiB", "at most": "3.0 GiB", **step}
     assert (waiting["now"], waiting["for"]) == ("waits for the others", "9.0 s")
-
     assert "Processes" not in [tab.label for tab in open_page("run", id=trained).tabs]
 
-
-def test_the_process_that_the_others_wait_for_is_named_here_and_on_the_overview(
-    open_page: Open, backend: Backend
-) -> None:
-    run_id, _ = begun(backend)
     still = Rank(rank=1, phase="rollout", silent_seconds=12.0, slow="silent")
     beat(backend, run_id, AT_WORK, still)
     words = "Process 1 has not been heard for 12 s: the others wait for it."
     at = open_page("run", id=run_id, tab="processes")
     assert words in texts(at)
     assert (table(at)[1]["now"], table(at)[1]["for"]) == ("⚠ not heard since sampling", "12 s")
-    at = open_page("run", id=run_id)
-    assert words in texts(at)
+    assert words in texts(open_page("run", id=run_id))
     beat(backend, run_id, AT_WORK, AT_WORK.model_copy(update={"rank": 1, "step_seconds": 3.4, "slow": "slower"}))
     words = "Process 1 works 3.40 s in a step, the other one 1.70 s: the others wait for it."
     assert words in texts(open_page("run", id=run_id, tab="processes"))
@@ -180,7 +150,7 @@ def test_a_real_run_of_two_shows_both_and_the_one_that_is_stopped(
     finally:
         os.kill(ranks[1], signal.SIGCONT)
     wait_until(lambda: not any(one.slow for one in site.client.ranks(run.id).items), "both go on")
-    wait_until(lambda: "process 1 was not heard for" in log_of(site, run.id), "the log says so")
+    wait_until(lambda: "process 1 was not heard for" in site.said(run.id), "the log says so")
     series = site.client.metrics(run.id, names=["rank/1/seconds", "step_time"]).series
     worked, took = (series[name].value[1:6] for name in ("rank/1/seconds", "step_time"))
     assert sum(filter(None, worked)) < sum(filter(None, took))  # but for the first step, which they begin apart

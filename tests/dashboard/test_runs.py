@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import recorded
 import streamlit as st
-from on_screen import Open, texts
+from on_screen import Open, press, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -21,7 +21,6 @@ from dashboard.runs import filters
 
 ROWS = 4  # of a page, instead of thirty
 DEFAULT = GrpoConfig().model_dump(mode="json")
-WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")
 
 
 def queue(backend: Backend, name: str, **fields: object) -> Run:
@@ -31,10 +30,7 @@ def queue(backend: Backend, name: str, **fields: object) -> Run:
 def claimed(backend: Backend, name: str, **metrics: float) -> Run:
     """A run that is running, one step in; only it may be waiting."""
     run = queue(backend, name)
-    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
-    assert claim is not None
-    assert claim.run_id == run.id
-    backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="CPU"))
+    recorded.claim(backend.client, run.id)
     backend.client.report(run.id, p.Report(attempt=1, seq=0, step=0, metrics={"eval/pass@1": 0.5}))
     backend.client.report(run.id, p.Report(attempt=1, seq=1, step=0, metrics={"reward": 0.6, **metrics}))
     return run
@@ -120,27 +116,20 @@ def test_the_first_that_waits_does_not_start_next_if_no_worker_can_take_it(open_
     assert "starts next" not in texts(at)
 
 
-def test_a_row_tells_what_came_out_and_leads_to_the_form_filled_in(open_page: Open, backend: Backend) -> None:
-    run = ended(backend, "done")
-    at = open_page("runs")
-    shown = texts(at)
-    assert "pass@1] 50 % → **81 %**" in shown
-    assert ":gray[#1 · " in shown
-    assert "\n1 step · " in shown
-    assert " · just now" in shown
-
-    assert f"clone={run.id}" in [link.proto.query_string for link in at.get("page_link")]
-
-
-def test_a_row_tells_reward_and_phase_of_a_running_run_in_words_and_that_it_is_pausing(
+def test_a_row_tells_what_came_out_or_reward_and_phase_and_leads_to_the_form_filled_in(
     open_page: Open, backend: Backend
 ) -> None:
+    run = ended(backend, "done")
+    at = open_page("runs")
+    for words in ("pass@1] 50 % → **81 %**", ":gray[#1 · ", "\n1 step · ", " · just now"):
+        assert words in texts(at)
+    assert f"clone={run.id}" in [link.proto.query_string for link in at.get("page_link")]
+
     run = claimed(backend, "busy")
     progress = Progress(step=1, total_steps=100, phase="rollout", done=3, total=8)
-    backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker=WORKER.name, progress=progress))
+    backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
     at = open_page("runs")
     assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
-
     assert "reward, last 10] **0.600**" in texts(at)
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(at.run())
@@ -159,11 +148,15 @@ def test_a_row_of_a_run_that_stops_says_no_time_of_steps_that_it_will_not_do(ope
     assert " left" not in bars()
 
 
-def test_a_row_tells_why_a_run_failed(open_page: Open, backend: Backend) -> None:
+def test_a_row_tells_why_a_run_failed_and_a_refused_action_is_said_in_the_backends_words(
+    open_page: Open, backend: Backend
+) -> None:
     run = claimed(backend, "broken")
+    at = open_page("runs")
     error = RunError(code="dataset", message="The column *answer* is missing in rows 3, 17.")
     backend.client.fail(run.id, p.Fail(attempt=1, error=error))
-    at = open_page("runs")
+    at.button(key=f"pause-{run.id}").click().run()
+    assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
     assert ":red[The column *answer* is missing in rows 3, 17.]" in texts(at)
     at.button(key=f"retry-{run.id}").click().run()
     assert backend.client.run(run.id).status == "queued"
@@ -172,9 +165,7 @@ def test_a_row_tells_why_a_run_failed(open_page: Open, backend: Backend) -> None
 def cut(backend: Backend, name: str, share: float) -> int:
     """A run of which this share of the completions was cut at the limit, still running."""
     run_id = queue(backend, name).id
-    claim = backend.client.ask(p.ClaimRequest(worker=WORKER)).claim
-    assert claim is not None
-    backend.client.start(run_id, p.Start(attempt=1, from_step=0, device="CPU"))
+    recorded.claim(backend.client, run_id)
     for step in range(12):
         metrics = {"reward": 0.5, "completions/clipped_ratio": share}
         backend.client.report(run_id, p.Report(attempt=1, seq=step, step=step, metrics=metrics))
@@ -237,14 +228,6 @@ def test_pause_resume_and_stop_are_clicks_and_stopping_asks_first(open_page: Ope
         assert "Stop it?" not in texts(at)
 
 
-def test_a_refused_action_is_said_in_the_backends_words(open_page: Open, backend: Backend) -> None:
-    run = claimed(backend, "busy")
-    at = open_page("runs")
-    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
-    at.button(key=f"pause-{run.id}").click().run()
-    assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
-
-
 def test_chosen_runs_are_compared_by_an_address(open_page: Open, backend: Backend) -> None:
     first, second = ended(backend, "one"), claimed(backend, "two")
     at = open_page("runs")
@@ -284,7 +267,7 @@ def test_filters_stand_in_the_address_and_those_that_let_nothing_through_are_cle
 
     at = open_page("runs", state="failed", named="nothing")
     assert "No run matches these filters." in texts(at)
-    next(button for button in at.button if button.label == "Show all runs").click().run()
+    press(at, "Show all runs")
     assert len(names(at)) == 3
 
     notebook = next(recipe for recipe in RECIPES if recipe.id == "grpo-notebook")
@@ -300,10 +283,10 @@ def test_a_long_list_has_pages(open_page: Open, backend: Backend, monkeypatch: p
         backend.client.update_run(run.id, RunUpdate(priority=-number))
     at = open_page("runs")
     assert len(names(at)) == ROWS
-    next(button for button in at.button if button.label == "Next").click().run()
+    press(at, "Next")
     assert names(at) == ["run-0", "run-1"]
     assert "before" in at.query_params
-    next(button for button in at.button if button.label == "First").click().run()
+    press(at, "First")
     assert len(names(at)) == ROWS
 
 
@@ -320,18 +303,15 @@ def test_who_only_looks_at_runs_is_not_told_of_workers(open_page: Open, monkeypa
     st.cache_data.clear()
     st.cache_resource.clear()
     words = texts(open_page("runs"))
-    assert "worker" not in words
     assert "Nothing to import yet" in words
-    assert "New run" not in words
+    assert not [word for word in ("worker", "New run") if word in words]
 
 
-def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
+def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite_and_those_compared_share_their_scale() -> None:
     assert sparkline([0.5]) == ""
     assert sparkline([0.1, 0.2, 0.3]).count("M") == 1
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
     assert 'd="M2.0 18.0L94.0 18.0"' in sparkline([0.5, 0.5])
 
-
-def test_sparklines_that_are_compared_share_their_scale() -> None:
     assert 'd="M2.0 10.0L94.0 10.0"' in sparkline([0.5, 0.5], (0.0, 1.0))
     assert 'd="M2.0 18.0L94.0 10.0"' in sparkline([0.0, 0.5], (0.0, 1.0))

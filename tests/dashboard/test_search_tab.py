@@ -3,18 +3,13 @@
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, press, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract import protocol as p
 from dashboard.components.listing import ROWS
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: only one test adds to the run, and it has its own."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # only one test adds to the run, and it has its own
 
 
 def record(backend: Backend) -> int:
@@ -26,7 +21,7 @@ def record(backend: Backend) -> int:
     )
     dead = recorded.group_of(1, [1.0] * 60, texts=[f"number {place}" for place in range(60)])
     for step, group in enumerate((first, dead)):
-        backend.client.report(made, p.Report(attempt=claimed.attempt, seq=step, step=step, groups=[group]))
+        recorded.report(backend.client, made, claimed.attempt, step, [group])
     return made
 
 
@@ -39,7 +34,7 @@ def found(at: AppTest) -> list[str]:
     return [str(text) for text in at.dataframe[0].value["completion"]]
 
 
-def test_words_find_the_completions_that_hold_them_as_text_and_a_line_opens_its_group(
+def test_words_ranges_states_and_ends_find_the_completions_in_the_order_chosen_and_a_line_opens_its_group(
     open_page: Open, run_id: int, backend: Backend
 ) -> None:
     at = open_page("run", id=run_id, tab="search", find="whale")
@@ -53,8 +48,6 @@ def test_words_find_the_completions_that_hold_them_as_text_and_a_line_opens_its_
     group = backend.client.groups(run_id, step=0).items[0]
     assert at.query_params == {"id": str(group.id), "tokens": "2"}
 
-
-def test_ranges_narrow_what_is_found(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", steps_to=0)
     for field, value, texts in (
         ("reward_from", 0.05, ["a violet whale", "a violet cat"]),
@@ -66,16 +59,14 @@ def test_ranges_narrow_what_is_found(open_page: Open, run_id: int) -> None:
         assert found(at) == texts, field
         at.number_input(key=field).set_value(None).run()
 
-
-def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", group_state="live", hit_order="lowest reward first")
     assert found(at) == ["a green whale", "a violet cat", "a violet whale", "<b>whale</b>"]
     at.selectbox(key="finish").set_value("cut at the token limit").run()
     assert found(at) == ["a green whale", "<b>whale</b>"]
 
 
-def test_an_address_brings_back_every_field_and_the_page_and_another_search_begins_at_the_first(
-    open_page: Open, run_id: int
+def test_an_address_brings_back_every_field_and_the_page_and_what_finds_nothing_is_one_click_from_everything(
+    open_page: Open, run_id: int, backend: Backend
 ) -> None:
     at = open_page("run", id=run_id, tab="search", find="number", steps_from=1, reward_from=0.5)
     assert len(found(at)) == ROWS
@@ -92,6 +83,15 @@ def test_an_address_brings_back_every_field_and_the_page_and_another_search_begi
     at.text_input(key="find").set_value("number 1").run()
     assert len(found(at)) == 11
 
+    at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
+    assert "No completion fits" in shown(at)
+    press(at, "Show all completions")
+    assert len(found(at)) == ROWS
+    assert at.number_input(key="reward_from").value is None
+
+    at = open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="search")
+    assert "No completions yet" in shown(at)
+
 
 def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
     open_page: Open, backend: Backend
@@ -99,22 +99,7 @@ def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_sin
     run_id = record(backend)
     at = open_page("run", id=run_id, tab="search", hit_order="latest first")
     seen = backend.client.completions(run_id, sort="-step", limit=1).items[0]
-    backend.client.report(
-        run_id, p.Report(attempt=1, seq=2, step=2, groups=[recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
-    )
+    recorded.report(backend.client, run_id, 1, 2, [recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
     at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
     follow(at.run())
     assert at.query_params == {"id": str(seen.group_id), "tokens": str(seen.index + 1)}
-
-
-def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
-    assert "No completion fits" in shown(at)
-    next(button for button in at.button if button.label == "Show all completions").click().run()
-    assert len(found(at)) == ROWS
-    assert at.number_input(key="reward_from").value is None
-
-
-def test_before_the_first_step_the_search_says_so(open_page: Open, backend: Backend) -> None:
-    at = open_page("run", id=recorded.queue(backend.client, sampling={"engine": "vllm"}), tab="search")
-    assert "No completions yet" in shown(at)

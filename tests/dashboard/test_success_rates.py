@@ -4,16 +4,18 @@ import json
 
 import pytest
 import recorded
-from on_screen import Open, draft_of, texts
+from on_screen import Open, draft_of, one_for_all, press, texts
+from planted import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
-from backend.contract.inspection import GroupScores
 from backend.contract.task import Dataset, row_id
 from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
+
+backend = pytest.fixture(one_for_all)  # every sample is claimed by the test that asked for it
 
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
 G = 16
@@ -22,60 +24,23 @@ G = 16
 # ---- the bars
 
 
-@pytest.mark.parametrize(
-    ("rate", "bar"), [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)]
-)
-def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
-    assert bar_of(rate) == bar
-
-
-def test_a_bar_is_named_by_its_ends() -> None:
+def test_a_rate_counts_in_the_bar_that_is_named_by_its_ends_and_the_figure_counts_those_in_the_band() -> None:
+    bars = {0.0: NEVER, 0.01: 1, 0.1: 2, 0.3: 4, 0.7: 8, 0.99: 10, 1.0: ALWAYS}  # the ends have their own
+    assert {rate: bar_of(rate) for rate in bars} == bars
     assert [bar_title(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
     assert len(LABELS) == ALWAYS + 1
-
-
-def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> None:
     data = success_rates_figure([0.0, 0.0, 0.2, 0.25, 0.5, 0.8, 0.85, 1.0], (0.2, 0.8)).data.set_index("label")
-    assert dict(data["prompts"][data["prompts"] > 0]) == {
-        "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
-    }  # fmt: skip
+    prompts = {"never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1}
+    assert dict(data["prompts"][data["prompts"] > 0]) == prompts
     assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
 
 
 def test_a_prompt_that_was_asked_twice_has_one_rate() -> None:
-    twice = [scores(1, [1.0, 1.0]), scores(2, [0.0, 1.0]), scores(3, [None, None])]
-    assert rates_of(twice, {"rewards": {"functions": [{"name": "right", "kind": "correctness"}]}}, None) == {"a": 0.75}
-
-
-def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
-    """A group that asked the prompt `a`."""
-    completions = [
-        {
-            "id": place,
-            "index": place,
-            "token_count": 1,
-            "finish_reason": "stop",
-            "rewards": [{"name": "right", "raw": reward, "weight": 1.0}],
-            "reward": reward,
-        }
-        for place, reward in enumerate(rewards)
-    ]
-    group = {"id": group_id, "index": 0, "prompt_id": "a", "prompt": "", "scored": 2, "state": "live"}
-    return GroupScores.model_validate({**group, "completions": completions})
+    twice = [scores_of([1.0, 1.0]), scores_of([0.0, 1.0]), scores_of([None, None])]
+    assert rates_of(twice, {"rewards": {"functions": [{"name": "own", "kind": "correctness"}]}}, None) == {"a": 0.75}
 
 
 # ---- the page
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all; every sample is claimed by the test that asked for it."""
-    return shared_backend
-
-
-def press(at: AppTest, beginning: str) -> None:
-    next(button for button in at.button if button.label.startswith(beginning)).click().run()
-    assert not at.exception
 
 
 def groups(task: Dataset, rates: list[int]) -> list[GroupReport]:
@@ -101,14 +66,12 @@ def measured(open_page: Open, backend: Backend, rates: list[int]) -> tuple[AppTe
     assert sample_id is not None, draft_of(at).sample_refused
     sample = backend.client.run(sample_id)
     assert sample.config["task_prompts"] == 200
-    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
-    assert claim is not None
-    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    claim = recorded.claim(backend.client, sample.id, kind="sample")
     whole = groups(task, rates)
     for seq, first in enumerate(range(0, len(whole), 16)):  # in parts, as a worker reports them
         part = [one.model_copy(update={"index": place}) for place, one in enumerate(whole[first : first + 16])]
         backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=part, metrics={}))
-    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample.id, claim)
     at.run()
     assert not at.exception
     return at, task
@@ -185,7 +148,9 @@ def test_a_band_becomes_the_forms_data_with_one_click_and_brings_its_task_back_i
 
 
 @pytest.mark.thorough
-def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backend: Backend) -> None:
+def test_a_band_leaves_what_was_changed_in_the_form_since_and_one_without_a_prompt_is_not_to_be_kept(
+    open_page: Open, backend: Backend
+) -> None:
     at, task = measured(open_page, backend, RATES)
     shares = {"a": 1.0, "b": 2.0, "c": 3.0}
     changed = {"template": "Reckon: {prompt}", "system_prompt": "A number.", "source_column": "level", "shares": shares}
@@ -206,11 +171,6 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: Open, backe
         "shares": {name: shares[name] for name in kept},
     }
 
-
-@pytest.mark.thorough
-def test_without_a_prompt_in_the_band_there_is_nothing_to_keep_and_a_few_have_no_chart(
-    open_page: Open, backend: Backend
-) -> None:
     at, _ = measured(open_page, backend, [0] * 12 + [G] * 12)
     [keep] = [button for button in at.button if button.label.startswith("Keep")]
     assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)

@@ -5,36 +5,30 @@ from collections.abc import Mapping
 import pytest
 import recorded
 from following import follow
-from on_screen import Open
+from on_screen import Open, press, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Multiselect
+from streamlit.testing.v1.element_tree import Button, Multiselect
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
 from backend.contract.common_ground import comparable, distinct, sweep_of
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Sweep
+from dashboard.session import script
 
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
 
 
-def sentences(at: AppTest) -> str:
-    """What the page says, without the escapes of its labels."""
-    return "\n".join(element.value for kind in (at.caption, at.info, at.markdown) for element in kind).replace("\\", "")
-
-
-def queue_button(at: AppTest) -> object:
+def queue_button(at: AppTest) -> Button:
     return next(button for button in at.button if button.label.startswith("Queue"))
 
 
 def learn(client: Client, first: float, last: float) -> None:
     """The next run in the queue starts, is evaluated, makes two steps, is evaluated again, and finishes."""
-    claimed = client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claimed is not None
+    claimed = recorded.claim(client)
     run_id = claimed.run_id
-    client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     reports: list[dict[str, object]] = [
         {"step": 0, "metrics": {"eval/pass@1": first}},
         {"step": 0, "metrics": {"reward": first, "kl": 0.0, "entropy": 0.4}},
@@ -68,11 +62,9 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     at.number_input(key="seeds").set_value(2)
     at.number_input(key="steps:grpo").set_value(7)
     at.run()
-    assert "2 recipes × 2 seeds" in sentences(at)
-    button = queue_button(at)
-    assert button.label == "Queue 4 runs"  # type: ignore[attr-defined]
-    button.click()  # type: ignore[attr-defined]
-    at.run()
+    assert "2 recipes × 2 seeds" in texts(at)
+    assert queue_button(at).label == "Queue 4 runs"
+    queue_button(at).click().run()
     assert not at.exception
     (made,) = backend.client.sweeps().items
     runs = [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]
@@ -82,15 +74,18 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     assert follow(at).query_params["sweep"] == str(made.id)
 
 
-def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Backend) -> None:
+def test_the_form_of_a_run_can_be_the_common_ground_and_a_recipe_that_cannot_work_on_it_is_named(
+    open_page: Open, backend: Backend
+) -> None:
     at = open_page("new-run", recipe="grpo")
-    number = next(box for box in at.number_input if box.label == "Group size")
-    number.set_value(4).run()
-    at.switch_page("screens/sweep.py").run()
-    ground = next(box for box in at.selectbox if box.label == "Settings that all runs share")
-    ground.set_value("form").run()
-    queue_button(at).click()  # type: ignore[attr-defined]
-    at.run()
+    for size in (1, 4):
+        at.switch_page(script("new-run")).run()
+        next(box for box in at.number_input if box.label == "Group size").set_value(size).run()
+        at.switch_page(script("sweep")).run()
+        next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
+        assert queue_button(at).disabled == (size == 1)
+        assert ("grpo and 1 other: sampling.group_size" in texts(at)) == (size == 1)
+    queue_button(at).click().run()
     assert not at.exception
     runs = backend.client.runs(limit=200).items
     assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
@@ -105,28 +100,18 @@ def test_seeds_are_named_or_refused_and_no_number_out_of_range_queues_anything(o
     ):
         at.text_input(key="seed-list").set_value(seeds).run()
         button = queue_button(at)
-        assert (button.label, button.disabled) == (label, reason is not None), seeds  # type: ignore[attr-defined]
-        assert reason is None or reason in sentences(at), seeds
+        assert (button.label, button.disabled) == (label, reason is not None), seeds
+        assert reason is None or reason in texts(at), seeds
     at.text_input(key="seed-list").set_value("").run()
-    next(button for button in at.button if button.label == "None").click().run()
-    assert queue_button(at).disabled  # type: ignore[attr-defined]
-    assert "Tick the recipes to compare" in sentences(at)
+    press(at, "None")
+    assert queue_button(at).disabled
+    assert "Tick the recipes to compare" in texts(at)
     at = open_page("sweep", recipes="grpo")
     for field, number in (("seeds", 11), ("steps", 0)):
         [typed] = [one for one in at.number_input if str(one.key).startswith(field)]
         typed.set_value(number).run()
         assert any(f"not {number}" in one.value for one in at.error)
         assert not [one for one in at.button if one.label.startswith("Queue")]
-
-
-def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_page: Open) -> None:
-    at = open_page("new-run", recipe="grpo")
-    number = next(box for box in at.number_input if box.label == "Group size")
-    number.set_value(1).run()
-    at.switch_page("screens/sweep.py").run()
-    next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
-    assert queue_button(at).disabled  # type: ignore[attr-defined]
-    assert "grpo and 1 other: sampling.group_size" in sentences(at)
 
 
 def finals(at: AppTest) -> Mapping[str, Mapping[str, str]]:
@@ -153,7 +138,7 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words_a
     }
     assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["final"]) == ("2", "0.615 ± 0.021")
     # by seed: −0.30, −0.31
-    assert "grpo-notebook − grpo** · −0.305: two seeds cannot tell; run three or more" in sentences(at)
+    assert "grpo-notebook − grpo** · −0.305: two seeds cannot tell; run three or more" in texts(at)
     assert len(at.get("vega_lite_chart")) == 7
 
     assert together(at).options[0] == "recipe"
@@ -164,11 +149,8 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words_a
     assert not at.exception
     assert any("state" in frame.value.columns for frame in at.dataframe)
 
-    at = open_page("compare")
-    assert "6 runs: 5 finished, 1 queued" in sentences(at)
-
-    at = open_page("compare", sweep=99)
-    assert "There is no sweep 99" in at.error[0].value
+    assert "6 runs: 5 finished, 1 queued" in texts(open_page("compare"))
+    assert "There is no sweep 99" in open_page("compare", sweep=99).error[0].value
 
 
 def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Backend, sweep: Sweep) -> None:
@@ -178,29 +160,21 @@ def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Back
     learn(backend.client, 0.51, 0.60)
     at.run()
     assert not at.get("progress")  # a full bar says no more than the words
-    assert "6 of 6 finished" in sentences(at)
+    assert "6 of 6 finished" in texts(at)
     assert not any(button.label == "Stop all" for button in at.button)
     assert finals(at)["grpo-notebook"]["n"] == "3"
 
 
-def test_stopping_a_sweep_from_its_page_takes_the_rest_out_of_the_queue(
-    open_page: Open, backend: Backend, sweep: Sweep
-) -> None:
-    at = open_page("compare", sweep=sweep.id)
-    next(button for button in at.button if button.label == "Stop all").click().run()
-    assert backend.client.sweep(sweep.id).statuses == {"finished": 5, "stopped": 1}
-
-
-def test_a_sweep_without_results_says_what_will_appear_and_one_whose_runs_were_deleted_says_so(
+def test_a_sweep_without_results_says_what_will_appear_is_stopped_by_a_click_and_says_so_if_its_runs_were_deleted(
     open_page: Open, backend: Backend
 ) -> None:
     made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
     at = open_page("compare", sweep=made.id)
-    assert "A row appears for each setting as soon as one of its runs has finished" in sentences(at)
-    assert "no finished runs to compare" in sentences(at)
+    assert "A row appears for each setting as soon as one of its runs has finished" in texts(at)
+    assert "no finished runs to compare" in texts(at)
 
-    made = backend.client.create_sweep("gone", sweep_of(PAIR[:1], QUICKSTART, [0]))
-    backend.client.stop_sweep(made.id)
-    backend.client.delete_run(made.runs[0].id)
-    at = open_page("compare", sweep=made.id)
-    assert "All runs of this sweep were deleted" in sentences(at)
+    press(at, "Stop all")
+    assert backend.client.sweep(made.id).statuses == {"stopped": 2}
+    for run in made.runs:
+        backend.client.delete_run(run.id)
+    assert "All runs of this sweep were deleted" in texts(open_page("compare", sweep=made.id))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import recorded
 from following import follow
-from on_screen import Open
+from on_screen import Open, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
@@ -60,11 +60,6 @@ def queue_button(at: AppTest) -> Button:
     return next(button for button in at.button if button.label.startswith("Queue"))
 
 
-def sentences(at: AppTest) -> str:
-    """What the page says, without the escapes of its labels."""
-    return "\n".join(element.value for kind in (at.caption, at.markdown) for element in kind).replace("\\", "")
-
-
 def preview(at: AppTest) -> list[list[str]]:
     """The runs that the page shows, its columns first."""
     (table,) = (frame.value for frame in at.dataframe)
@@ -86,8 +81,8 @@ def test_a_grid_is_every_combination_with_every_seed(open_settings: Open, backen
     at.text_input(key=SIZE).set_value("4, 8")
     at.number_input(key="seeds").set_value(2)
     at.number_input(key="steps:grpo").set_value(7).run()
-    assert "6 combinations × 2 seeds" in sentences(at)
-    assert "12 runs" in sentences(at)
+    assert "6 combinations × 2 seeds" in texts(at)
+    assert "12 runs" in texts(at)
     assert preview(at)[:3] == [["learning_rate", "group_size", "seed"], ["1e-5", "4", "0"], ["1e-5", "8", "0"]]
     assert len(preview(at)) == 1 + 8
     runs = queued(at, backend)
@@ -132,12 +127,14 @@ def test_a_sweep_opens_from_its_address(open_page: Open) -> None:
             "steps:grpo": "9",
         }
     )
-    assert "4 combinations × 2 seeds" in sentences(at)
+    assert "4 combinations × 2 seeds" in texts(at)
     assert at.number_input(key="steps:grpo").value == 9
     assert preview(at)[1:3] == [["2e-5", "softmax", "3"], ["2e-5", "leave_one_out", "3"]]
 
 
-def test_a_run_can_be_the_base(open_settings: Open, backend: Backend) -> None:
+def test_a_run_or_what_stands_in_the_form_can_be_the_base(
+    open_settings: Open, backend: Backend, open_page: Open
+) -> None:
     run = recorded.queue(backend.client, "mine", sampling={"group_size": 6}, budget={"steps": 12})
     assert ground(reopened({"vary": "Settings", "base": f"run:{run}"})).value == f"run:{run}"
     at = open_settings(RATE)
@@ -146,8 +143,6 @@ def test_a_run_can_be_the_base(open_settings: Open, backend: Backend) -> None:
     runs = queued(at, backend)
     assert {(get(one.config, SIZE), one.progress.total_steps) for one in runs} == {(6, 12)}
 
-
-def test_what_stands_in_the_form_can_be_the_base(open_page: Open) -> None:
     at = open_page("new-run", recipe="dpo")
     next(box for box in at.number_input if box.label == "Steps").set_value(11).run()
     at.switch_page("screens/sweep.py").run()
@@ -165,17 +160,17 @@ def test_each_combination_that_cannot_run_is_named_and_can_be_left_out(open_sett
     at.text_input(key=RATE).set_value("1e-5, 1e-4").run()
     assert queue_button(at).disabled
     said = "group_size 1 · learning_rate 1e-5 and 1 other: sampling.group_size group_zscore compares"
-    assert said in sentences(at)
-    assert "use at least 2" in sentences(at)
+    assert said in texts(at)
+    assert "use at least 2" in texts(at)
     at.toggle(key="leave-out").set_value(True).run()
-    assert said not in sentences(at)
+    assert said not in texts(at)
     assert queue_button(at).label == "Queue 6 runs"
     assert {get(run.config, SIZE) for run in queued(at, backend)} == {4}
 
 
-def test_what_cannot_be_queued_says_why(open_settings: Open) -> None:
+def test_what_cannot_be_queued_says_why_and_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at = open_settings()
-    assert "Choose a field to sweep" in sentences(at)
+    assert "Choose a field to sweep" in texts(at)
     assert queue_button(at).disabled
     picker(at).set_value([RATE]).run()
     for text, reason in (
@@ -187,17 +182,15 @@ def test_what_cannot_be_queued_says_why(open_settings: Open) -> None:
     ):
         at.text_input(key=RATE).set_value(text).run()
         assert queue_button(at).disabled, text
-        assert reason in sentences(at), text
+        assert reason in texts(at), text
     choose(at, "Random")
     at.text_input(key=f"{RATE}:from").set_value("1").run()
     assert queue_button(at).disabled
-    assert "Learning rate: a range goes up, and 1 is not below" in sentences(at)
+    assert "Learning rate: a range goes up, and 1 is not below" in texts(at)
 
-
-def test_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at = open_settings(ADVANTAGE, how="Random")
     at.multiselect(key=ADVANTAGE).set_value(["group_zscore", "softmax"]).run()
-    assert "There are only 2 different combinations to draw" in sentences(at)
+    assert "There are only 2 different combinations to draw" in texts(at)
     assert queue_button(at).label == "Queue 6 runs"
 
 

@@ -43,28 +43,22 @@ def at() -> AppTest:
     return at
 
 
-@pytest.fixture
-def later(at: AppTest, clock: Clock) -> AppTest:
-    """A little later than a browser needs."""
-    clock.now += 0.6
-    return at
-
-
-def test_what_the_toggle_showed_before_the_click_does_not_undo_it(at: AppTest) -> None:
+def test_what_the_toggle_showed_before_the_click_does_not_undo_it_nor_later_where_the_address_is_not_known_yet(
+    at: AppTest, clock: Clock
+) -> None:
     for _ in range(2):
         at.toggle[0].set_value(True).run()
         assert shown(at) == (False, "step 3")
+    clock.now += 0.6  # a little more than a browser needs, and less than a slow line does
+    at.query_params.clear()
+    at.toggle[0].set_value(True).run()
+    assert shown(at) == (False, "step 3")
 
 
-def test_nor_later_on_a_slow_line_whose_browser_does_not_know_the_address(later: AppTest) -> None:
-    later.query_params.clear()
-    later.toggle[0].set_value(True).run()
-    assert shown(later) == (False, "step 3")
-
-
-def test_a_person_who_has_seen_the_answer_is_heard(later: AppTest) -> None:
-    later.toggle[0].set_value(True).run()
-    assert shown(later) == (True, "step newest")
+def test_a_person_who_has_seen_the_answer_is_heard(at: AppTest, clock: Clock) -> None:
+    clock.now += 0.6
+    at.toggle[0].set_value(True).run()
+    assert shown(at) == (True, "step newest")
 
 
 def test_on_a_page_where_nothing_was_clicked_before_a_person_is_heard_at_once() -> None:
@@ -88,28 +82,19 @@ def following() -> None:
     st.button("Something else")
 
 
-@pytest.fixture
-def moved() -> AppTest:
-    """A page that follows a run, whose next steps it has just drawn, one after the other."""
+def test_of_a_page_that_follows_a_run_a_step_is_kept_to_if_a_person_chose_it_and_not_if_the_browser_lags_behind(
+    clock: Clock,
+) -> None:
     at = AppTest.from_function(following).run()
     for newest in (4, 5):
         at.session_state["newest"] = newest
         at.run()
         assert not at.exception
-    return at
-
-
-@pytest.mark.parametrize("shown", [3, 4])
-def test_a_click_that_was_sent_before_the_browser_had_the_next_steps_does_not_keep_to_the_one_before(
-    moved: AppTest, shown: int
-) -> None:
-    moved.select_slider[0].set_value(shown)
-    moved.button[0].click().run()
-    assert (moved.select_slider[0].value, dict(moved.query_params)) == (5, {})
-
-
-def test_a_step_that_a_person_chooses_is_kept_to(moved: AppTest, clock: Clock) -> None:
+    for shown in (3, 4):
+        at.select_slider[0].set_value(shown)
+        at.button[0].click().run()
+        assert (at.select_slider[0].value, dict(at.query_params)) == (5, {})
     clock.now += 0.6
-    moved.select_slider[0].set_value(3).run()
-    assert moved.select_slider[0].value == 3
-    assert moved.query_params["step"] in ("3", ["3"])
+    at.select_slider[0].set_value(3).run()
+    assert at.select_slider[0].value == 3
+    assert at.query_params["step"] in ("3", ["3"])

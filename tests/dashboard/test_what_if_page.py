@@ -2,19 +2,15 @@
 
 import pytest
 import recorded
-from on_screen import Open, shown
+from on_screen import Open, one_for_all, press, shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 
+backend = pytest.fixture(one_for_all)  # no test changes the run
+
 REWARDS = ([1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, None, None, None])
-
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the run."""
-    return shared_backend
 
 
 @pytest.fixture(scope="module")
@@ -61,37 +57,40 @@ def test_it_is_folded_until_somebody_asks_and_the_runs_own_settings_give_what_is
     assert metrics(at)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
     assert metrics(at)["Sign changes"] == ("0", "of 16 completions")
     assert next(button for button in at.button if button.label == "Run's settings").disabled
-
     assert "every ratio is exactly 1" in shown(at)
 
 
-def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
-    open_page: Open, group_ids: list[int]
+def test_a_changed_weight_changes_group_and_step_on_both_pages_and_stands_in_the_address(
+    open_page: Open, group_ids: list[int], run_id: int
 ) -> None:
     at = open_what_if(open_page, group_ids[1])
     at.number_input(key="set-wi_w_format").set_value(0.0).run()
     assert "**What if:**" in shown(at)
     assert metrics(at)["Dead groups"] == ("2 of 3, 67 %", "was 1 of 3, 33 %")
-    assert [row[-1] for row in table(at, "advantage, what if")] == [
-        *["reinforced → 0"] * 2,
-        "discouraged → 0",
-        "reinforced → 0",
-    ]
+    ways = ["reinforced → 0", "reinforced → 0", "discouraged → 0", "reinforced → 0"]
+    assert [row[-1] for row in table(at, "advantage, what if")] == ways
     assert at.query_params["wi_w_format"] == "0.0"
     again = open_page("group", **at.query_params)
     assert metrics(again) == metrics(at)
-    next(button for button in again.button if button.label == "Run's settings").click().run()
+    press(again, "Run's settings")
     assert not [name for name in again.query_params if name not in ("id", "wi_open")]
     assert metrics(again)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
 
+    at = open_page("run", id=run_id, tab="groups", step=3, wi_open="true", wi_w_format="0")
+    assert metrics(at)["Dead groups"] == ("2 of 3, 67 %", "was 1 of 3, 33 %")
 
-def test_every_estimator_can_be_tried(open_page: Open, group_ids: list[int]) -> None:
+
+def test_every_estimator_can_be_tried_and_beta_says_what_the_kl_costs(open_page: Open, group_ids: list[int]) -> None:
     at = open_what_if(open_page, group_ids[0])
     for kind in at.selectbox(key="set-wi_estimator").options:
         at.selectbox(key="set-wi_estimator").select(kind).run()
         assert not at.exception
         assert "Sign changes" in metrics(at)
     assert ":red[" not in shown(at)
+
+    at = open_what_if(open_page, group_ids[0], wi_beta="0.2")
+    assert "the penalty's part of the step's loss is β × KL = 0.100 ×" in shown(at)
+    assert "with β = 0.200 it would be" in shown(at)
 
 
 def test_each_completion_whose_sign_changes_leads_to_its_group_with_the_same_settings(
@@ -101,19 +100,10 @@ def test_each_completion_whose_sign_changes_leads_to_its_group_with_the_same_set
     rows = table(at, "change")
     assert rows
     for row in rows:
-        assert row[-2] in {
-            f"{a} → {b}" for a in ("reinforced", "0", "discouraged") for b in ("reinforced", "0", "discouraged")
-        }
-        address = f"/group?id={group_ids[int(row[0]) - 1]}&wi_open=true"
-        assert row[-1].startswith(address)
+        assert set(row[-2].split(" → ")) <= {"reinforced", "0", "discouraged"}
+        assert row[-1].startswith(f"/group?id={group_ids[int(row[0]) - 1]}&wi_open=true")
         assert "wi_estimator=batch_baseline" in row[-1]
         assert "wi_w_format=0.3" in row[-1]
-
-
-def test_beta_says_what_the_kl_costs(open_page: Open, group_ids: list[int]) -> None:
-    at = open_what_if(open_page, group_ids[0], wi_beta="0.2")
-    assert "the penalty's part of the step's loss is β × KL = 0.100 ×" in shown(at)
-    assert "with β = 0.200 it would be" in shown(at)
 
 
 def test_a_typo_is_named_and_what_is_shown_stays(open_page: Open, group_ids: list[int]) -> None:
@@ -129,21 +119,16 @@ def test_a_typo_is_named_and_what_is_shown_stays(open_page: Open, group_ids: lis
         assert ":red[" not in shown(at), name
 
 
-@pytest.mark.parametrize("place", [4, 5], ids=["replaced", "probe"])
-def test_a_group_that_was_not_trained_on_says_so(open_page: Open, group_ids: list[int], place: int) -> None:
-    assert "Nothing was trained on this group" in shown(open_what_if(open_page, group_ids[place]))
-
-
-def test_a_runs_groups_have_it_for_the_step(open_page: Open, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="groups", step=3, wi_open="true", wi_w_format="0")
-    assert metrics(at)["Dead groups"] == ("2 of 3, 67 %", "was 1 of 3, 33 %")
+def test_a_group_that_was_replaced_or_a_probe_says_that_nothing_was_trained_on_it(
+    open_page: Open, group_ids: list[int]
+) -> None:
+    for place in (4, 5):
+        assert "Nothing was trained on this group" in shown(open_what_if(open_page, group_ids[place]))
 
 
 def test_a_critics_run_says_what_cannot_be_computed_again(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client, algorithm={"advantage": {"kind": "gae"}})
-    claimed = recorded.claim(backend.client, run_id)
     groups = [recorded.group_of(0, [1.0, 0.1, 0.0, 0.9])]
-    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups))
+    run_id = recorded.one_step(backend.client, groups, algorithm={"advantage": {"kind": "gae"}})
     at = open_what_if(open_page, backend.client.groups(run_id).items[0].id)
     assert "come from a critic" in shown(at)
     at.selectbox(key="set-wi_estimator").select("group_center").run()

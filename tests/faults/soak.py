@@ -23,7 +23,7 @@ from pathlib import Path
 
 import httpx
 from acting import Actor, group
-from processes import Site, tiny_run, wait_until
+from processes import Site, kill, tiny_run, wait_until
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import LogLine
@@ -164,8 +164,7 @@ class Soak:
         for name in ("backend", "worker") if victim == "both" else (victim,):
             process: subprocess.Popen[bytes] = getattr(self, name)
             assert process.poll() is None, f"the {name} ended by itself with exit code {process.returncode}"
-            process.kill()
-            process.wait()
+            kill(process)
         self.ledger.check(self.site.home / "groupscope.db")
         if victim in ("worker", "both"):
             self.worker = self.site.worker()
@@ -198,7 +197,7 @@ class Soak:
         if run.status not in ("finished", "failed", "stopped"):
             return False
         assert run.status == "finished", f"run {run.id} {run.status}: {run.error}"
-        assert self.site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(STEPS))
+        assert self.site.reward(run.id).step == list(range(STEPS))
         steps = self.site.client.steps(run.id)
         assert [sum(n for state, n in one.states.items() if state not in ("filtered", "probe")) for one in steps] == [
             2
@@ -213,7 +212,7 @@ class Soak:
         wait_until(self._ended, f"run {self.run_id} ends", patience=300)
         self.reporter.close()
         site, acknowledged = self.site, self.reporter.acknowledged
-        stored = site.client.metrics(self.reporter.run_id, names=["reward"]).series["reward"].step
+        stored = site.reward(self.reporter.run_id).step
         assert stored == list(range(len(stored))), "the reporter's steps are contiguous"
         assert acknowledged == stored[: len(acknowledged)], "an acknowledged report is lost"
         self.counts["acknowledged reports"] += len(acknowledged)

@@ -68,4 +68,4 @@ def test_a_worker_that_dies_with_its_claim_in_hand_keeps_the_run_from_nobody(sit
     site.worker()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(4))
+    assert site.reward(run.id).step == list(range(4))

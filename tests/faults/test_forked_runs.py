@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from processes import BEGINNINGS, Site, tiny_run, wait_until
+from processes import BEGINNINGS, Site, kill, tiny_run, wait_until
 from test_resume import PATIENCE, history
 
 from backend.contract.records import Run
@@ -21,10 +21,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "algorithm": {"dead_groups": "resample", "surrogate": {"kind": "clip", "epsilon_high": 0.28}},
         "rewards": {"functions": [{**BEGINNINGS, "patterns": ["1", "x"]}]},
     },
-    "adapters": {
-        "model": {"lora": {"rank": 4, "alpha": 8}},
-        "optimizer": {"schedule": "cosine", "warmup_steps": 3},
-    },
+    "adapters": {"model": {"lora": {"rank": 4, "alpha": 8}}, "optimizer": {"schedule": "cosine", "warmup_steps": 3}},
 }
 
 
@@ -101,8 +98,7 @@ def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Si
     site.wait_for_end(parent.id, PATIENCE)
     fork = site.client.fork_run(parent.id, 6)
     wait_until(lambda: site.client.run(fork.id).progress.phase == "repeat", "the trunk is done again")
-    worker.kill()
-    worker.wait()
+    kill(worker)
     assert site.client.run(fork.id).progress.step == 6
     site.worker()
     ended = site.wait_for_end(fork.id, PATIENCE)

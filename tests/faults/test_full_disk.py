@@ -1,14 +1,13 @@
 """Database, checkpoints and spool on one small disk that is full: it is said, nothing is damaged, space can be made, all goes on."""
 
 import os
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, error_of, kill, tiny_run, wait_until
 
 from backend import reserve
 from worker.checkpoint import damage
@@ -58,11 +57,6 @@ def small(disk: SmallDisk) -> Iterator[Site]:
     one.close()
 
 
-def intact(site: Site) -> bool:
-    with closing(sqlite3.connect(f"file:{site.home / 'groupscope.db'}?mode=ro", uri=True)) as database:
-        return bool(database.execute("PRAGMA integrity_check").fetchone() == ("ok",))
-
-
 def checkpoints_are_whole(site: Site, run_id: int) -> list[int]:
     saved = site.client.checkpoints(run_id)
     assert [damage(site.home / "checkpoints" / one.path) for one in saved] == [None] * len(saved)
@@ -87,19 +81,17 @@ def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(
     disk.fill()
     failed = site.wait_for_end(run.id)
     assert failed.status == "failed", failed.error
-    assert failed.error is not None
-    assert failed.error.code == "disk_full", failed.error
-    assert "The worker's disk is full" in failed.error.message
-    assert (processes == 2) or f": {site.home}, " in failed.error.message
+    assert error_of(failed).code == "disk_full", failed.error
+    assert "The worker's disk is full" in error_of(failed).message
+    assert (processes == 2) or f": {site.home}, " in error_of(failed).message
     kept.unlink(missing_ok=True)  # not used if what did not fit of a checkpoint gave enough back
     steps = checkpoints_are_whole(site, run.id)
     assert len(steps) >= 2
     assert not list(site.home.glob("checkpoints/run-*/.*.partial"))
-    assert intact(site)
+    assert site.intact()
 
     for process in (worker, backend):
-        process.kill()
-        process.wait()
+        kill(process)
     disk.fill()
     assert site.start_backend().wait(60) == 1, "without the reserve it cannot start"
     assert "is full (0 bytes free), and the database cannot be written" in (disk.mount.parent / "log").read_text()
@@ -107,25 +99,23 @@ def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(
     backend = site.backend()
     wait_until(kept.exists, "the reserve is taken again")
     disk.fill()
-    backend.kill()
-    backend.wait()
+    kill(backend)
     site.backend()
-    assert intact(site)
+    assert site.intact()
     site.client.command(waiting.id, "stop")
     before = disk.free
     site.client.delete_run(old.id)
     wait_until(lambda: disk.free > before + MIB, "its checkpoints are gone from the disk")
     wait_until(lambda: not site.client.deletions(), "its rows are removed")
-    assert intact(site)
+    assert site.intact()
 
     disk.make_room()
     site.worker(GROUPSCOPE_PROCESSES=str(processes))
     site.client.command(run.id, "retry")
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.error) == ("finished", None)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(STEPS))
-    said = [line.message for line in site.client.logs(run.id).items]
-    assert any(f"resumed from checkpoint {steps[-1]} " in line for line in said), "the one before the disk was full"
+    assert site.reward(run.id).step == list(range(STEPS))
+    assert f"resumed from checkpoint {steps[-1]} " in site.said(run.id), "the one before the disk was full"
     assert checkpoints_are_whole(site, run.id) == [STEPS - 4, STEPS - 2, STEPS]
     assert not list(site.home.glob("checkpoints/run-*/.*.partial"))
     wait_until(kept.exists, "the reserve is taken again")

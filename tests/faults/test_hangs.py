@@ -4,14 +4,13 @@ import json
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, error_of, tiny_run, wait_until
 
 import worker.models
 from backend.contract.client import ApiError
@@ -68,16 +67,6 @@ def in_phase(site: Site, run_id: int, phase: str) -> None:
     wait_until(lambda: site.client.run(run_id).progress.phase == phase, f"run {run_id} is in the phase {phase!r}")
 
 
-def next_run_finishes(site: Site) -> None:
-    """The worker is there for the next run."""
-    after = site.client.create_run(tiny_run(1))
-    assert site.wait_for_end(after.id).status == "finished"
-
-
-def said(site: Site, run_id: int) -> str:
-    return "\n".join(line.message for line in site.client.logs(run_id).items)
-
-
 @pytest.mark.thorough
 def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_process_is_replaced(site: Site) -> None:
     site.backend()
@@ -87,11 +76,11 @@ def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_
     site.client.command(run.id, "stop")
     ended = site.wait_for_end(run.id)
     assert ended.status == "stopped"
-    assert ended.error is not None
-    assert ended.error.message.startswith("Stopped: did not answer in the phase 'rollout' for ")
-    assert ended.error.message.endswith("; the worker's process was ended.")
-    assert ended.error.message in said(site, run.id)
-    next_run_finishes(site)
+    assert error_of(ended).message.startswith("Stopped: did not answer in the phase 'rollout' for ")
+    assert error_of(ended).message.endswith("; the worker's process was ended.")
+    assert error_of(ended).message in site.said(run.id)
+    after = site.client.create_run(tiny_run(1))
+    assert site.wait_for_end(after.id).status == "finished", "the worker is there for the next run"
     assert worker.poll() is None  # the same process id
 
 
@@ -104,8 +93,7 @@ def test_a_second_stop_does_not_wait(site: Site) -> None:
     assert site.client.command(run.id, "stop").requested == "stop_at_once"
     ended = site.wait_for_end(run.id)
     assert ended.status == "stopped"
-    assert ended.error is not None
-    assert ended.error.message.startswith("Stopped at once, in the phase 'rollout'")
+    assert error_of(ended).message.startswith("Stopped at once, in the phase 'rollout'")
 
 
 def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_checkpoint(site: Site) -> None:
@@ -120,7 +108,7 @@ def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_c
     assert stopped.status == "stopped"
     site.client.command(run.id, "retry")
     site.wait_for_step(run.id, stopped.progress.step + 3)
-    steps = site.client.metrics(run.id, names=["reward"]).series["reward"].step
+    steps = site.reward(run.id).step
     assert steps == list(range(len(steps)))
     site.client.command(run.id, "stop")
 
@@ -145,15 +133,13 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
         site.client.command(run.id, "stop")
         ended = site.wait_for_end(run.id)
         assert ended.status == "stopped"
-        assert ended.error is not None
-        assert f"in the phase '{phase}'" in ended.error.message
+        assert f"in the phase '{phase}'" in error_of(ended).message
     overdue = site.client.create_run(no_model)  # the worker is there for the next run
     ended = site.wait_for_end(overdue.id)
     assert (ended.status, ended.attempt) == ("failed", 1)
-    assert ended.error is not None
-    assert ended.error.code == "phase_deadline"
-    assert "No end in the phase 'loading the model' after 6 s" in ended.error.message
-    assert "GROUPSCOPE_LOADING_SECONDS" in ended.error.message
+    assert error_of(ended).code == "phase_deadline"
+    assert "No end in the phase 'loading the model' after 6 s" in error_of(ended).message
+    assert "GROUPSCOPE_LOADING_SECONDS" in error_of(ended).message
 
 
 def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with_the_reason(site: Site) -> None:
@@ -162,37 +148,28 @@ def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with
     run = site.client.create_run(hanging())
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("failed", 2, 2)
-    assert ended.error is not None
-    assert "No sign of life in the phase 'rollout' for 1 s" in ended.error.message
-    assert said(site, run.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
+    assert "No sign of life in the phase 'rollout' for 1 s" in error_of(ended).message
+    assert site.said(run.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
     assert worker.poll() is None
 
 
-def ends_within(worker: "subprocess.Popen[bytes]", seconds: float) -> int:
-    return worker.wait(timeout=seconds)
-
-
-def test_a_worker_that_hangs_heeds_a_signal_and_gives_its_run_back(site: Site) -> None:
+# A second SIGTERM before the first was looked at would be one with it.
+@pytest.mark.parametrize(
+    ("seconds", "signals"), [("1", [signal.SIGTERM]), ("3600", [signal.SIGTERM, signal.SIGINT])], ids=["one", "two"]
+)
+def test_a_worker_that_hangs_heeds_a_signal_at_once_if_a_second_one_comes_and_gives_its_run_back(
+    site: Site, seconds: str, signals: list[signal.Signals]
+) -> None:
     site.backend()
-    worker = site.worker(module=QUICK, **looping(site), **SHORT)
+    worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS=seconds)
     run = site.client.create_run(hanging())
     in_phase(site, run.id, "rollout")
-    worker.terminate()
-    assert ends_within(worker, 30) == 0
+    for number in signals:
+        worker.send_signal(number)
+    assert worker.wait(30) == 0
     back = site.client.run(run.id)
     assert (back.status, back.failures) == ("queued", 0)
-    assert "Asked to end: did not answer in the phase 'rollout'" in said(site, run.id)
-
-
-def test_a_second_signal_ends_a_worker_that_hangs_at_once(site: Site) -> None:
-    site.backend()
-    worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS="3600")
-    run = site.client.create_run(hanging())
-    in_phase(site, run.id, "rollout")
-    worker.terminate()
-    worker.send_signal(signal.SIGINT)  # a second SIGTERM before the first was looked at would be one with it
-    assert ends_within(worker, 30) == 0
-    assert site.client.run(run.id).status == "queued"
+    assert len(signals) == 2 or "Asked to end: did not answer in the phase 'rollout'" in site.said(run.id)
 
 
 @pytest.mark.thorough
@@ -208,5 +185,5 @@ def test_a_sample_that_hangs_gives_the_training_run_around_it_back(site: Site) -
     wait_until(lambda: site.client.run(training.id).attempt == 2, "the training run is taken up again")
     wait_until(lambda: site.client.run(training.id).status == "running", "it trains")
     assert site.client.run(training.id).failures == 0
-    assert f"because of run {sample.id}" in said(site, training.id)
+    assert f"because of run {sample.id}" in site.said(training.id)
     site.client.command(training.id, "stop")

@@ -111,17 +111,15 @@ def test_deleting_a_large_run_takes_nobodys_lease_and_others_are_answered(tmp_pa
         with Visitors(site, training[0]) as visitors:
             began = time.monotonic()
             site.client.delete_run(large)
-            wait_until(lambda: not is_there(site, large), "its rows are removed", patience=1500)
+            wait_until(
+                lambda: large not in [one.run_id for one in site.client.deletions()], "its rows are gone", patience=1500
+            )
             took = time.monotonic() - began
         assert visitors.failures == []
         runs = [site.client.run(run_id) for run_id in training]
         assert [(run.status, run.attempt, run.failures) for run in runs] == [("running", 1, 0)] * 2
         assert all(run.progress.step > step for run, step in zip(runs, before, strict=True))
         report(completions, took, visitors.seconds)
-
-
-def is_there(site: Site, run_id: int) -> bool:
-    return any(one.run_id == run_id for one in site.client.deletions())
 
 
 def report(completions: int, took: float, seconds: Mapping[str, list[float]]) -> None:

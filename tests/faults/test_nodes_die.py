@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pairs import HELD, STEPS, Pair, create, trained
-from processes import Site, free_port, ranks_of, tiny_run, wait_until
+from processes import Site, free_port, kill, ranks_of, tiny_run, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -64,8 +64,7 @@ def test_a_run_on_two_nodes_of_which_one_dies_goes_on_once_it_is_back(site: Site
     site.wait_for_held(HELD, site.home.parent / "node-1")
     if which == "the other node":
         (rank,) = ranks_of(follower.pid)
-        follower.kill()
-        follower.wait()
+        kill(follower)
         wait_until(lambda: not Path(f"/proc/{rank}").exists(), "its process ends with it")
         wait_until(lambda: site.client.run(run.id).status == "queued", "the attempt is ended")
         node(site, 1, address)
@@ -96,8 +95,7 @@ def test_nodes_outlive_the_first_one_and_take_no_run_until_all_are_there(site: S
     leader, follower, address = both(site)
     run = create(site, 40)
     site.wait_for_step(run.id, 3)
-    leader.kill()
-    leader.wait()
+    kill(leader)
     wait_until(lambda: ranks_of(follower.pid) == [], "its processes end")
     node(site, 0, address)
     ended = site.wait_for_end(run.id)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import Site, tiny_run
+from processes import Site, error_of, kill, tiny_run
 from safetensors.torch import load_file
 from worker_not_finite import POISONED
 
@@ -31,10 +31,9 @@ def test_an_infinite_gradient_is_not_applied_and_three_on_end_end_the_run(site: 
     run = site.client.create_run(tiny_run(14, every=1, algorithm={"dead_groups": "resample"}))
     failed = site.wait_for_end(run.id, PATIENCE)
     assert (failed.status, failed.attempt) == ("failed", 1), "it is not tried again: it would diverge again"
-    assert failed.error is not None
-    assert failed.error.code == "diverged"
-    assert "3 steps in a row, the last being step 10" in failed.error.message
-    assert TENSOR in failed.error.message
+    assert error_of(failed).code == "diverged"
+    assert "3 steps in a row, the last being step 10" in error_of(failed).message
+    assert TENSOR in error_of(failed).message
     said = [line.message for line in site.client.logs(run.id).items if "not applied" in line.message]
     skipped = sorted(POISONED)[:3]  # the last one ends the run
     assert said == [
@@ -49,8 +48,7 @@ def test_an_infinite_gradient_is_not_applied_and_three_on_end_end_the_run(site: 
     last = max(int(Path(one.path).name.split("-")[1]) for one in site.client.checkpoints(run.id))
     assert equal(weights(site, run.id, last), weights(site, run.id, 8))
     assert all(tensor.isfinite().all() for tensor in weights(site, run.id, last).values())
-    poisoned.kill()
-    poisoned.wait()
+    kill(poisoned)
     site.client.command(run.id, "retry")
     site.worker()
     assert site.wait_for_end(run.id, PATIENCE).status == "finished", "the last checkpoint loads"

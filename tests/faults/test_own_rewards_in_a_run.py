@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, error_of, tiny_run, wait_until
 
 from backend.contract.groups import Group
 from backend.contract.records import Worker
@@ -70,9 +70,8 @@ def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_p
     wait_until(lambda: offering(site).own_rewards, "the changed file is offered")
     site.client.command(run.id, "resume")
     failed = site.wait_for_end(run.id)
-    assert failed.error is not None
-    assert failed.error.code == "reward_changed"
-    assert failed.error.message.startswith("own.py has changed since it scored this run")
+    assert error_of(failed).code == "reward_changed"
+    assert error_of(failed).message.startswith("own.py has changed since it scored this run")
     [scored] = site.client.rewards(run.id)
     assert [(one.name, one.text) for one in scored.files] == [("own.py", GOOD)]
     assert site.client.retry_with_changed_rewards(run.id).status == "queued"

@@ -1,27 +1,16 @@
-"""Processes die, stall and vanish: nothing acknowledged is lost, no two histories mix, the run ends all the same."""
+"""Processes die, stall, vanish and are restarted, and answers get lost: nothing acknowledged is lost, no two histories mix, only a death
+without a word costs an attempt, and the run ends all the same."""
 
 import signal
-import sqlite3
 import subprocess
+from itertools import count
 from pathlib import Path
 
 import pytest
-from processes import Site, standing_still, tiny_run, wait_until
+from lossy_wire import Wire
+from processes import Site, error_of, kill, standing_still, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
-
-
-def live_steps(site: Site, run_id: int) -> list[int]:
-    return site.client.metrics(run_id, names=["reward"]).series["reward"].step
-
-
-def rewards(site: Site, run_id: int) -> list[float | None]:
-    return site.client.metrics(run_id, names=["reward"]).series["reward"].value
-
-
-def intact(home: Path) -> bool:
-    with sqlite3.connect(f"file:{home / 'groupscope.db'}?mode=ro", uri=True) as database:
-        return bool(database.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
 @pytest.mark.thorough
@@ -34,15 +23,14 @@ def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_although_later_st
     site.wait_for_step(run.id, 5)
     with standing_still(backend):  # three steps and a checkpoint
         site.go_on(5, until=8)
-        first.kill()
-        first.wait()
+        kill(first)
     site.worker()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert live_steps(site, run.id) == list(range(12))
+    assert site.reward(run.id).step == list(range(12))
     undisturbed = site.client.create_run(tiny_run(12, every=3))
     site.wait_for_end(undisturbed.id)
-    assert rewards(site, run.id) == rewards(site, undisturbed.id)
+    assert site.reward(run.id).value == site.reward(undisturbed.id).value
 
 
 @pytest.mark.thorough
@@ -56,8 +44,7 @@ def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(
     first = site.held_worker(5)
     run = site.client.create_run(config)
     site.wait_for_step(run.id, 5)
-    first.kill()
-    first.wait()
+    kill(first)
     [pairs] = site.home.glob("checkpoints/run-*/pairs.jsonl")
     written = pairs.stat().st_mtime_ns
     site.worker()
@@ -76,8 +63,7 @@ def test_a_killed_backend_loses_nothing_it_acknowledged_and_training_goes_on_mea
     site.worker()
     run = site.client.create_run(tiny_run(20, every=10))
     site.wait_for_step(run.id, 4)
-    backend.kill()
-    backend.wait()
+    kill(backend)
     spools = site.home / "spool"
     spooled = sum(file.stat().st_size for file in spools.rglob("*.jsonl"))
     wait_until(
@@ -87,8 +73,8 @@ def test_a_killed_backend_loses_nothing_it_acknowledged_and_training_goes_on_mea
     site.backend()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 1, 0)
-    assert live_steps(site, run.id) == list(range(20))
-    assert intact(site.home)
+    assert site.reward(run.id).step == list(range(20))
+    assert site.intact()
 
 
 @pytest.mark.thorough
@@ -99,15 +85,14 @@ def test_the_backend_survives_being_killed_again_and_again_under_load(site: Site
     acknowledged: set[int] = set()
     for milestone in (3, 8, 13, 18):
         site.wait_for_step(run.id, milestone)
-        acknowledged |= set(live_steps(site, run.id))
-        backend.send_signal(signal.SIGKILL)
-        backend.wait()
-        assert intact(site.home)
+        acknowledged |= set(site.reward(run.id).step)
+        kill(backend)
+        assert site.intact()
         backend = site.backend()
-        assert acknowledged <= set(live_steps(site, run.id))
+        assert acknowledged <= set(site.reward(run.id).step)
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt) == ("finished", 1)
-    assert live_steps(site, run.id) == list(range(60))
+    assert site.reward(run.id).step == list(range(60))
 
 
 @pytest.mark.thorough
@@ -123,7 +108,7 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
     wait_until(lambda: site.client.run(run.id).attempt == 2, "the second worker takes the run")
     ended = site.wait_for_end(run.id)
     assert ended.status == "finished"
-    before = (rewards(site, run.id), site.client.run(run.id), len(site.client.checkpoints(run.id)))
+    before = (site.reward(run.id).value, site.client.run(run.id), len(site.client.checkpoints(run.id)))
     site.go_on(8)
     stalled.send_signal(signal.SIGCONT)
     another = site.client.create_run(tiny_run(2))
@@ -131,7 +116,7 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
     wait_until(
         lambda: "left run" in (site.home / "tests.faults.worker_held.log").read_text(), "the stalled worker notices"
     )
-    assert (rewards(site, run.id), site.client.run(run.id), len(site.client.checkpoints(run.id))) == before
+    assert (site.reward(run.id).value, site.client.run(run.id), len(site.client.checkpoints(run.id))) == before
     assert successor.poll() is None
 
 
@@ -143,29 +128,10 @@ def test_a_run_that_kills_its_worker_every_time_is_given_up_with_the_reason(site
         worker = site.worker()
         wait_until(lambda number=attempt: site.client.run(run.id).attempt == number, f"attempt {attempt}")  # type: ignore[misc]
         wait_until(lambda: site.client.run(run.id).progress.step > 0, "it trains")
-        worker.kill()
-        worker.wait()
+        kill(worker)
     ended = site.wait_for_end(run.id)
     assert ended.status == "failed"
-    assert ended.error is not None
-    assert ended.error.code == "worker_lost"
-
-
-@pytest.mark.thorough
-def test_pause_resume_and_stop_take_effect_and_keep_the_history(site: Site) -> None:
-    site.backend()
-    site.worker()
-    run = site.client.create_run(tiny_run(400, every=100))
-    site.wait_for_step(run.id, 2)
-    site.client.command(run.id, "pause")
-    paused = site.wait_for_end(run.id)
-    assert paused.status == "paused"
-    site.client.command(run.id, "resume")
-    site.wait_for_step(run.id, paused.progress.step + 2)
-    site.client.command(run.id, "stop")
-    wait_until(lambda: site.client.run(run.id).status == "stopped", "it stops")
-    steps = live_steps(site, run.id)
-    assert steps == list(range(len(steps)))
+    assert error_of(ended).code == "worker_lost"
 
 
 @pytest.mark.thorough
@@ -180,5 +146,64 @@ def test_two_workers_share_a_queue_and_never_a_run(site: Site) -> None:
     assert [(run.status, run.attempt) for run in ended] == [("finished", 1)] * 6
     assert len({run.worker for run in ended}) == 2
     for run in ended:
-        assert live_steps(site, run.id) == list(range(4))
+        assert site.reward(run.id).step == list(range(4))
     assert all(worker.poll() is None for worker in workers)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("times", [2, pytest.param(6, marks=pytest.mark.long)])
+def test_a_rolling_restart_of_the_backend_takes_no_worker_its_run(site: Site, times: int) -> None:
+    backend = site.backend()
+    workers = [site.worker() for _ in range(2)]
+    steps = 8 * times
+    runs = [site.client.create_run(tiny_run(steps, every=10, seed=seed)) for seed in range(2)]
+    for number in range(1, times + 1):
+        for run in runs:
+            site.wait_for_step(run.id, 5 * number)
+        backend.send_signal(signal.SIGTERM)
+        backend.wait(timeout=30)
+        backend = site.backend()
+    for run in runs:
+        ended = site.wait_for_end(run.id)
+        assert (ended.status, ended.attempt, ended.failures) == ("finished", 1, 0)
+        assert site.reward(run.id).step == list(range(steps))
+    assert [worker.poll() for worker in workers] == [None, None]
+
+
+@pytest.mark.thorough
+def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> None:
+    site.backend()
+    worker = site.worker()
+    run = site.client.create_run(tiny_run(400, every=100))
+    site.wait_for_step(run.id, 3)
+    site.client.command(run.id, "stop")
+    worker.terminate()
+    assert worker.wait(timeout=60) == 0
+    ended = site.client.run(run.id)
+    assert (ended.status, ended.attempt, ended.failures) == ("stopped", 1, 0)
+    site.worker()
+    after = site.client.create_run(tiny_run(2))
+    assert site.wait_for_end(after.id).status == "finished"
+    assert site.client.run(run.id) == ended
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("steps", [12, pytest.param(40, marks=pytest.mark.long)])
+def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_path: Path, steps: int) -> None:
+    with Site(tmp_path / "home", max_failures=100) as site:
+        site.backend()
+        with Wire(site.url) as wire:
+            answers = count()
+            wire.loses = lambda _path: next(answers) % 3 == 2
+            site.worker(backend=wire.url)
+            run = site.client.create_run(tiny_run(steps, every=4))
+            ended = site.wait_for_end(run.id)
+            assert ended.status == "finished"
+            assert len(wire.lost) > steps / 6
+            wire.loses = lambda _path: False
+            undisturbed = site.client.create_run(tiny_run(steps, every=4))
+            site.wait_for_end(undisturbed.id)
+        assert site.reward(run.id).value == site.reward(undisturbed.id).value
+        assert site.client.steps(run.id) == site.client.steps(undisturbed.id)
+        lost = {path.rsplit("/", 1)[-1] for path in wire.lost}
+        print(f"{len(wire.lost)} answers lost in {steps} steps: {sorted(lost)}")  # noqa: T201

@@ -1,7 +1,6 @@
 """The short form of `make soak`: random kills of backend and worker, in one home."""
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,32 +21,22 @@ def test_forty_random_kills_lose_double_and_damage_nothing_and_change_no_weights
     assert all(counts[f"kills of {victim}"] for victim in VICTIMS)
 
 
-def tamper(statement: str) -> Callable[[Path], None]:
-    def change(database: Path) -> None:
-        with sqlite3.connect(database) as opened:
-            assert opened.execute(statement).rowcount == 1
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("harm", "named"),
     [
-        (tamper("DELETE FROM metric WHERE step = 1"), "1 rows are gone or changed"),
-        (tamper("UPDATE metric SET value = 2 WHERE step = 0"), "1 rows are gone or changed"),
-        (tamper("UPDATE completion SET text = 'other' WHERE step = 1 AND \"index\" = 0"), "1 rows are gone or changed"),
-        (tamper("DELETE FROM report WHERE seq = 1"), "1 rows are gone or changed"),
+        ("DELETE FROM metric WHERE step = 1", "1 rows are gone or changed"),
+        ("UPDATE metric SET value = 2 WHERE step = 0", "1 rows are gone or changed"),
+        ("UPDATE completion SET text = 'other' WHERE step = 1 AND \"index\" = 0", "1 rows are gone or changed"),
+        ("DELETE FROM report WHERE seq = 1", "1 rows are gone or changed"),
         (
-            tamper(
-                "INSERT INTO log_line (run_id, attempt, level, message, created_at) "
-                "SELECT run_id, attempt, level, message, created_at FROM log_line WHERE message = 'step 1'"
-            ),
+            "INSERT INTO log_line (run_id, attempt, level, message, created_at) "
+            "SELECT run_id, attempt, level, message, created_at FROM log_line WHERE message = 'step 1'",
             "doubled: .*step 1",
         ),
     ],
 )
 def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_changed_or_doubled(
-    backend: Backend, harm: Callable[[Path], None], named: str
+    backend: Backend, harm: str, named: str
 ) -> None:
     backend.client.create_run({"kind": "grpo"})
     actor = Actor(backend.client).begin()
@@ -56,6 +45,7 @@ def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_changed_or_doubled
     ledger.check(database)
     actor.report(1, metrics={"reward": 1.0}, logs=[LogLine(message="step 1")])
     ledger.check(database)
-    harm(database)
+    with sqlite3.connect(database) as opened:
+        assert opened.execute(harm).rowcount == 1
     with pytest.raises(AssertionError, match=named):
         ledger.check(database)

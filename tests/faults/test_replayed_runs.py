@@ -1,7 +1,7 @@
 """A replay through all three: asked of the backend, done by a worker, read back; and refused, with the reason, where it could not be exact."""
 
 import pytest
-from processes import Site, tiny_run
+from processes import Site, kill, tiny_run
 
 from backend.contract.client import ApiError
 
@@ -14,8 +14,7 @@ def test_a_step_after_a_resume_is_explained_by_another_worker(site: Site) -> Non
     first = site.held_worker(4)
     run = site.client.create_run(tiny_run(8, every=3))
     site.wait_for_step(run.id, 4)
-    first.kill()
-    first.wait()
+    kill(first)
     site.worker()
     assert site.wait_for_end(run.id).status == "finished"
     replay = site.client.replay(run.id, 5)

@@ -2,10 +2,16 @@
 
 import hashlib
 import json
+import shutil
 import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from processes import Site, tiny_run
+from hub import FIRST, NAME, SECOND, Hub
+from processes import Site, kill, tiny_run, wait_until
+from zygote import HUB
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,3 +71,37 @@ def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     assert killed[0] == whole[0]
     assert killed[1] == whole[1]
     assert killed[2] == whole[2], "the weights"
+
+
+def texts(site: Site, run_id: int, attempt: int) -> list[str]:
+    """What an attempt sampled and trained on in its first two steps, also where a later one has taken its place."""
+    query = "SELECT text FROM completion WHERE run_id = ? AND attempt = ? AND step < 2 AND state <> 'probe' ORDER BY step, id"
+    with closing(sqlite3.connect(site.home / "groupscope.db")) as database:
+        return [text for (text,) in database.execute(query, (run_id, attempt))]
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    yield Hub(HUB)
+    shutil.rmtree(HUB)
+
+
+@pytest.mark.thorough
+def test_a_second_attempt_samples_what_the_first_did_although_the_models_name_on_the_hub_has_moved(
+    site: Site, hub: Hub
+) -> None:
+    site.backend()
+    worker = site.worker()
+    run = site.client.create_run(tiny_run(400, every=0, model={"source": NAME}))
+    site.wait_for_step(run.id, 2)
+    assert site.client.run(run.id).model_commit == FIRST
+    hub.move_main(SECOND)
+    kill(worker)
+    site.worker()
+    wait_until(lambda: len(texts(site, run.id, 2)) >= 16, "another worker samples the first steps again")
+    assert site.client.run(run.id).model_commit == FIRST
+    site.client.command(run.id, "stop")
+    assert site.wait_for_end(run.id).status == "stopped"
+    first, second = texts(site, run.id, 1), texts(site, run.id, 2)
+    assert len(first) >= 16
+    assert first == second

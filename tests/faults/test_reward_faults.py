@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, error_of, tiny_run, wait_until
 
 from backend.contract.groups import CompletionRecord, RewardScore
 from backend.contract.records import Run
@@ -184,30 +184,27 @@ def test_what_is_no_list_of_one_number_fails_the_run_with_what_was_expected_and_
 ) -> None:
     run = misbehaving.end(name)
     assert run.status == "failed"
-    assert run.error is not None
-    assert run.error.code == "reward_contract"
-    assert f"'mine' ({MODULE}:{name}) must return" in run.error.message
-    assert "one number" in run.error.message
-    assert run.error.message.endswith(f"it returned a value of type {got}")
+    assert error_of(run).code == "reward_contract"
+    assert f"'mine' ({MODULE}:{name}) must return" in error_of(run).message
+    assert "one number" in error_of(run).message
+    assert error_of(run).message.endswith(f"it returned a value of type {got}")
     assert run.attempt == 1  # a mistake would be made again
 
 
-def test_a_function_that_always_fails_fails_the_run_with_its_traceback(misbehaving: Misbehaving) -> None:
+def test_a_function_that_always_fails_or_is_not_there_fails_the_run_with_its_traceback_or_the_setting(
+    misbehaving: Misbehaving,
+) -> None:
     run = misbehaving.end("always_raise")
     assert run.status == "failed"
-    assert run.error is not None
-    assert run.error.code == "reward_errors"
-    assert "LookupError: no such thing" in run.error.message
-    assert f"{MODULE}.py" in (run.error.details or "")
+    assert error_of(run).code == "reward_errors"
+    assert "LookupError: no such thing" in error_of(run).message
+    assert f"{MODULE}.py" in (error_of(run).details or "")
 
-
-def test_a_function_that_is_allowed_and_not_there_fails_the_run_with_the_setting(misbehaving: Misbehaving) -> None:
     run = misbehaving.end("not_there")
     assert run.status == "failed"
-    assert run.error is not None
-    assert run.error.code == "reward_unavailable"
-    assert f"{MODULE}:not_there" in run.error.message
-    assert "GROUPSCOPE_REWARD_PATH" in run.error.message
+    assert error_of(run).code == "reward_unavailable"
+    assert f"{MODULE}:not_there" in error_of(run).message
+    assert "GROUPSCOPE_REWARD_PATH" in error_of(run).message
 
 
 def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misbehaving) -> None:

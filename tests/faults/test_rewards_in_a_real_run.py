@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from judge_service import Service, hang, says
-from processes import Site, tiny_run, wait_until
+from processes import Site, error_of, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -85,9 +85,8 @@ def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_train
     run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": judged}))
     plain = site.client.create_run(tiny_run(1, every=0))
     ended = site.wait_for_end(run.id)
-    assert ended.error is not None
-    assert ended.error.code == "reward_errors"
-    assert "the judge 'strict' holds no number; it replied: I will not rate that, [key]" in ended.error.message
+    assert error_of(ended).code == "reward_errors"
+    assert "the judge 'strict' holds no number; it replied: I will not rate that, [key]" in error_of(ended).message
     assert site.wait_for_end(plain.id).status == "finished"
 
 

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 import zygote
-from processes import death_of, free_port, tiny_run, wait_until, watch
+from processes import death_of, free_port, kill, tiny_run, wait_until, watch
 
 from backend.contract.client import Client
 
@@ -109,8 +109,7 @@ class Installation:
         try:
             self.up.wait(60)
         finally:
-            self.up.kill()
-            self.up.wait()
+            kill(self.up)
 
 
 @pytest.fixture
@@ -196,8 +195,7 @@ def test_the_token_stands_nowhere_after_everything_went_wrong(installation: Inst
     assert [command.wait(120) for command in commands[:2]] == [0, 1]
     assert [command.wait(120) for command in commands[2:4]][1] == 0
     wait_until(lambda: b"refused to give work" in (one.folder / "printed.log").read_bytes(), "the worker is refused")
-    commands[4].kill()
-    commands[4].wait()
+    kill(commands[4])
     answers += [page.content for page in pages(one, failed.id)]
     one.close()
 

@@ -1,9 +1,13 @@
-"""Files of a killed run that are not what was written: the run goes on from what is whole, and its page says what was not."""
+"""Files of a killed run that are not what was written, or were being removed: the run goes on from what is whole, and its page says what
+was not."""
 
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run
+from processes import Site, kill, tiny_run
+from worker_killed_removing import MOMENTS
+
+from worker.checkpoint import damage
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 STEPS = 8
@@ -15,48 +19,48 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def kill_with_two(site: Site) -> tuple[int, list[Path]]:
-    """A run whose worker was killed when it had two checkpoints; the run, and where they lie."""
+def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
     site.backend()
     worker = site.held_worker(5)
     run = site.client.create_run(tiny_run(STEPS, every=2))
     site.wait_for_step(run.id, 5)
-    worker.kill()
-    worker.wait()
-    return run.id, [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
-
-
-LOST = "attempt 1 ended: its worker was not heard any more"
-
-
-def warnings(site: Site, run_id: int) -> list[str]:
-    return [line.message for line in site.client.logs(run_id).items if line.level == "warning"]
-
-
-def finishes_whole(site: Site, run_id: int) -> None:
+    kill(worker)
+    newest, before = sorted(site.client.checkpoints(run.id), key=lambda one: one.step, reverse=True)[:2]
+    flip_a_bit(site.home / "checkpoints" / newest.path / "model" / "model.safetensors")
     site.worker()
-    ended = site.wait_for_end(run_id)
+    ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt) == ("finished", 2)
-    assert site.client.metrics(run_id, names=["reward"]).series["reward"].step == list(range(STEPS))
-
-
-def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
-    run_id, folders = kill_with_two(site)
-    flip_a_bit(folders[-1] / "model" / "model.safetensors")
-    finishes_whole(site, run_id)
-    newest, before = (int(folder.name.split("-")[1]) for folder in (folders[-1], folders[-2]))
-    assert warnings(site, run_id) == [
-        LOST,
-        f"checkpoint step {newest} is damaged (hash of model/model.safetensors differs); the run goes on from step {before}",
+    assert site.reward(run.id).step == list(range(STEPS))
+    assert [line.message for line in site.client.logs(run.id).items if line.level == "warning"] == [
+        "attempt 1 ended: its worker was not heard any more",
+        f"checkpoint step {newest.step} is damaged (hash of model/model.safetensors differs); "
+        f"the run goes on from step {before.step}",
     ]
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_says_so_and_begins_again(site: Site) -> None:
-    run_id, folders = kill_with_two(site)
-    for folder in folders:
-        (folder / "manifest.json").write_text("{}")
-    finishes_whole(site, run_id)
-    lost, said = warnings(site, run_id)
-    assert lost == LOST
-    assert said.count("is damaged (hash of manifest.json differs)") == len(folders)
-    assert said.endswith("no checkpoint is whole, so the run begins at step 0")
+def folders(site: Site, run_id: int) -> list[str]:
+    return sorted(path.name for path in (site.home / "checkpoints" / f"run-{run_id}").iterdir())
+
+
+def offered(site: Site, run_id: int) -> list[str]:
+    return sorted(one.path.split("/")[1] for one in site.client.checkpoints(run_id))
+
+
+@pytest.mark.parametrize(
+    "moment", [one if one == "half removed" else pytest.param(one, marks=pytest.mark.long) for one in MOMENTS]
+)
+def test_a_kill_while_a_checkpoint_is_removed_leaves_whole_what_is_offered(site: Site, moment: str) -> None:
+    site.backend()
+    killed = site.worker(module="tests.faults.worker_killed_removing", KILLED_WHEN=moment, TEST_HELD_AT="9")
+    config = tiny_run(12, every=2)
+    budget = {**config["budget"], "keep": {"last": 2, "best": False}}  # type: ignore[dict-item]
+    run = site.client.create_run({**config, "budget": budget})
+    assert killed.wait(240) == -9
+    for path in offered(site, run.id):
+        assert damage(site.home / "checkpoints" / f"run-{run.id}" / path) is None
+    site.worker()
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt) == ("finished", 2)
+    assert site.reward(run.id).step == list(range(12))
+    assert [one.step for one in site.client.checkpoints(run.id)] == [10, 12]
+    assert folders(site, run.id) == offered(site, run.id), "what the kill left is gone"

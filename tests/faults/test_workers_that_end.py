@@ -15,11 +15,15 @@ def statuses(site: Site, *runs: Run) -> list[str]:
     return [site.client.run(run.id).status for run in runs]
 
 
-def test_a_worker_for_one_run_serves_samples_trains_one_and_leaves_the_next(site: Site) -> None:
+def test_a_worker_for_one_run_serves_samples_trains_one_and_leaves_the_next_and_one_that_fails_for_good_is_over(
+    site: Site,
+) -> None:
     site.backend()
-    runs = [site.client.create_run(config) for config in (SAMPLE, tiny_run(2), tiny_run(2))]
-    assert site.worker(**ONCE).wait(timeout=240) == 0
-    assert statuses(site, *runs) == ["finished", "finished", "queued"]
+    cannot_work = tiny_run(2, model={"source": "local:nowhere"})
+    runs = [site.client.create_run(config) for config in (SAMPLE, tiny_run(2), cannot_work)]
+    for last in ("queued", "failed"):
+        assert site.worker(**ONCE).wait(timeout=240) == 0
+        assert statuses(site, *runs) == ["finished", "finished", last]
 
 
 def test_a_worker_that_is_asked_to_end_saves_and_gives_its_run_back_without_a_failure_and_the_next_finishes_it(
@@ -38,14 +42,7 @@ def test_a_worker_that_is_asked_to_end_saves_and_gives_its_run_back_without_a_fa
     assert site.worker(**ONCE).wait(timeout=240) == 0
     ended = site.client.run(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 0)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(6))
-
-
-def test_a_run_that_fails_for_good_is_over(site: Site) -> None:
-    site.backend()
-    run = site.client.create_run(tiny_run(2, model={"source": "local:nowhere"}))
-    assert site.worker(**ONCE).wait(timeout=240) == 0
-    assert statuses(site, run) == ["failed"]
+    assert site.reward(run.id).step == list(range(6))
 
 
 def test_a_worker_for_one_run_that_never_got_one_says_that_it_is_not_over(site: Site) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Site, tiny_run, wait_until
+from processes import Site, kill, tiny_run, wait_until
 from s3_server import SECRET, S3Server
 from worker_killed_uploading import MOMENTS
 
@@ -94,10 +94,7 @@ def test_a_run_trains_on_while_the_bucket_is_away_waits_for_it_at_its_end_and_sa
         site.go_on(3, home=tmp_path / "one")
         wait_until(lambda: site.client.groups(run.id, step=7).items, "the last step is reported")
         wait_until(lambda: site.client.run(run.id).progress.phase == "checkpoint", "it waits for the bucket")
-        wait_until(
-            lambda: [one for one in site.client.logs(run.id).items if "is not in the bucket yet" in one.message],
-            "the run's log says so",
-        )
+        wait_until(lambda: "is not in the bucket yet" in site.said(run.id), "the run's log says so")
         assert site.client.run(run.id).status == "running"
         assert [one.step for one in site.client.checkpoints(run.id)] == [2]
     finally:
@@ -116,8 +113,7 @@ def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, t
     run = site.client.create_run(config)
     first = site.worker(tmp_path / "one", GROUPSCOPE_PROCESSES="2")
     wait_until(lambda: site.client.checkpoints(run.id), "the first checkpoint is in the bucket")
-    first.kill()
-    first.wait()
+    kill(first)
     site.worker(tmp_path / "two", GROUPSCOPE_PROCESSES="2")
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt) == ("finished", 2)
@@ -145,9 +141,5 @@ def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_ba
     finally:
         s3.start()
     site.worker(tmp_path / "two")
-    wait_until(
-        lambda: any(
-            line.message.startswith("resumed from checkpoint 2 ") for line in site.client.logs(run.id, limit=1000).items
-        ),
-        "the next worker goes on from the last checkpoint in the bucket",
-    )
+    resumed = "resumed from checkpoint 2 "
+    wait_until(lambda: resumed in site.said(run.id), "the next worker goes on from the last checkpoint in the bucket")

@@ -96,11 +96,6 @@ class OnCluster(Site):
         """Those that lead a run, or wait for one; the oldest first."""
         return sorted(psutil.Process(self.parent.pid).children(), key=lambda one: one.create_time())
 
-    def wait_long_for_end(self, run: Run) -> Run:
-        over = {"finished", "failed", "stopped", "paused"}
-        wait_until(lambda: self.client.run(run.id).status in over, f"run {run.id} ends", PATIENCE)
-        return self.client.run(run.id)
-
     def wait_long_for_step(self, run: Run, step: int) -> None:
         wait_until(lambda: self.client.run(run.id).progress.step >= step, f"step {step}", PATIENCE, longest_pause=0.05)
 
@@ -108,9 +103,6 @@ class OnCluster(Site):
         """The hash of the final weights."""
         (folder,) = (self.home / "checkpoints" / f"run-{run.id}").glob(f"step-{STEPS}-*")
         return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
-
-    def said(self, run: Run) -> str:
-        return "\n".join(line.message for line in self.client.logs(run.id).items)
 
     def end(self) -> None:
         self.parent.terminate()
@@ -131,7 +123,7 @@ def undisturbed(site: OnCluster) -> str:
     """The weights of a run of one process."""
     began = time.monotonic()
     run = site.create()
-    ended = site.wait_long_for_end(run)
+    ended = site.wait_for_end(run.id, PATIENCE)
     assert (ended.status, ended.attempt) == ("finished", 1), ended.error
     measured("an undisturbed run", began)
     return site.weights(run)
@@ -158,7 +150,7 @@ def test_two_runs_share_the_cluster_and_nobody_hands_it_a_token(site: OnCluster,
         assert nodes.token.read_text() not in environment
     for run in runs:
         site.client.command(run.id, "stop")
-    assert {site.wait_long_for_end(run).status for run in runs} == {"stopped"}
+    assert {site.wait_for_end(run.id, PATIENCE).status for run in runs} == {"stopped"}
     wait_until(lambda: not nodes.ranks(), "their processes end", PATIENCE)
     written = [file for file in Path("/tmp/ray/session_latest/logs").rglob("*") if file.is_file()]
     assert written
@@ -166,34 +158,22 @@ def test_two_runs_share_the_cluster_and_nobody_hands_it_a_token(site: OnCluster,
         assert [file for file in written if secret.encode() in file.read_bytes()] == []
 
 
-def test_a_run_whose_process_is_killed_ends_with_the_weights_of_an_undisturbed_one(
-    site: OnCluster, nodes: Nodes, undisturbed: str
+@pytest.mark.parametrize("which", ["process", "driver"])
+def test_a_run_whose_process_or_driver_is_killed_ends_with_the_weights_of_an_undisturbed_one(
+    site: OnCluster, nodes: Nodes, undisturbed: str, which: str
 ) -> None:
     began = time.monotonic()
     run = site.create()
     site.wait_long_for_step(run, 5)
     (rank,) = nodes.ranks()
-    rank.kill()
-    ended = site.wait_long_for_end(run)
-    measured("a process killed", began)
-    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert "died on the Ray cluster" in site.said(run)
-    assert site.weights(run) == undisturbed
-
-
-def test_a_run_whose_driver_is_killed_ends_with_the_weights_of_an_undisturbed_one(
-    site: OnCluster, nodes: Nodes, undisturbed: str
-) -> None:
-    began = time.monotonic()
-    run = site.create()
-    site.wait_long_for_step(run, 5)
-    (rank,) = nodes.ranks()
-    driver = site.drivers()[0]
-    driver.kill()
+    (rank if which == "process" else site.drivers()[0]).kill()
     wait_until(lambda: not rank.is_running(), "its process ends, too", PATIENCE)
-    ended = site.wait_long_for_end(run)
-    measured("a driver killed", began)
+    ended = site.wait_for_end(run.id, PATIENCE)
+    measured(f"a {which} killed", began)
     assert (ended.status, ended.attempt) == ("finished", 2)
+    if which == "process":
+        assert ended.failures == 1
+        assert "died on the Ray cluster" in site.said(run.id)
     assert site.weights(run) == undisturbed
 
 
@@ -201,7 +181,7 @@ def test_a_run_whose_driver_is_killed_ends_with_the_weights_of_an_undisturbed_on
 def of_two_nodes(site: OnCluster) -> str:
     """The weights of an undisturbed run of two processes."""
     run = site.create(**TOGETHER)
-    assert site.wait_long_for_end(run).status == "finished"
+    assert site.wait_for_end(run.id, PATIENCE).status == "finished"
     return site.weights(run)
 
 
@@ -221,11 +201,11 @@ def test_a_run_of_two_nodes_of_which_one_is_lost_waits_for_another_and_ends_with
     if way == "taken away":
         nodes.lose()
     nodes.add()
-    ended = site.wait_long_for_end(run)
+    ended = site.wait_for_end(run.id, PATIENCE)
     measured(f"a node {way}", began)
     assert (ended.status, ended.attempt) == ("finished", 2)
     assert ended.failures == (way == "killed")
-    assert ("died on the Ray cluster" in site.said(run)) == (way == "killed")
+    assert ("died on the Ray cluster" in site.said(run.id)) == (way == "killed")
     assert site.weights(run) == of_two_nodes
     wait_until(lambda: not nodes.ranks(), "no process of it is left, on the lost node either", PATIENCE)
 
@@ -241,15 +221,15 @@ def test_a_worker_that_is_asked_to_end_gives_its_run_back_at_a_step(
     assert nodes.ranks() == []
     given_back = site.client.checkpoints(run.id)[-1].step
     site.parent = site.worker()
-    ended = site.wait_long_for_end(run)
+    ended = site.wait_for_end(run.id, PATIENCE)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 0)
-    assert f"resumed from checkpoint {given_back} on" in site.said(run)
+    assert f"resumed from checkpoint {given_back} on" in site.said(run.id)
     assert site.weights(run) == undisturbed
 
 
 def test_a_sample_is_a_job_too(site: OnCluster) -> None:
     sample = site.client.create_run({"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 2})
-    assert site.wait_long_for_end(sample).status == "finished"
+    assert site.wait_for_end(sample.id, PATIENCE).status == "finished"
     assert len(site.client.groups(sample.id).items) == 1
 
 

@@ -23,6 +23,8 @@ RESPONSES = [[10, 11, 2], [12, 13, 14, 15], [16, 2], [17, 18, 19]]
 MASKS = [[1, 1, 1], [1, 0, 0, 1], [1, 1], [1, 1, 1]]
 REWARDS = [1.0, 0.0, 0.5, 0.5]
 ADVANTAGES = [0.7, -0.7, 0.0, 0.0]
+SCORES = [[0.0] * (len(ids) - 1) + [reward] for ids, reward in zip(RESPONSES, REWARDS, strict=True)]  # by token
+ASKED = [PROMPTS[row // 2] for row in range(4)]
 
 
 def values(shift: float) -> list[torch.Tensor]:
@@ -118,11 +120,9 @@ def test_the_callback_records_what_skyrl_trained_on(backend: Backend, tokenizer:
 
     from groupscope.skyrl import Recorder
 
-    prompts = [PROMPTS[row // 2] for row in range(4)]
-    rewards = [[0.0] * (len(ids) - 1) + [reward] for ids, reward in zip(RESPONSES, REWARDS, strict=True)]
     sampled = [one.tolist() for one in values(0.25)]
     sequences, attention, response, scores, loss, logprobs, _ = convert_prompts_responses_to_batch_tensors(
-        tokenizer, prompts, RESPONSES, rewards, MASKS, sampled
+        tokenizer, ASKED, RESPONSES, SCORES, MASKS, sampled
     )
 
     def right(rows: list[torch.Tensor]) -> torch.Tensor:
@@ -210,13 +210,12 @@ def test_the_trainer_class_records_what_lies_in_verls_transfer_queue(
     def nested(rows: list[Any]) -> torch.Tensor:
         return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)
 
-    scores = [[0.0] * (len(ids) - 1) + [reward] for ids, reward in zip(RESPONSES, REWARDS, strict=True)]
     order = [2, 0, 3, 1]  # verl balances its batch
     fields = {
-        "prompts": [PROMPTS[row // 2] for row in range(4)],
+        "prompts": ASKED,
         "responses": RESPONSES,
         "response_mask": MASKS,
-        "rm_scores": scores,
+        "rm_scores": SCORES,
         "old_log_probs": values(0.5),
         "ref_log_prob": values(0.75),
         "entropy": values(1.0),
@@ -285,15 +284,13 @@ def test_the_legacy_trainer_class_records_a_data_proto(backend: Backend, tokeniz
     def padded(rows: list[Any], side: str = "right") -> torch.Tensor:
         return pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True, padding_side=side)
 
-    prompts = [PROMPTS[row // 2] for row in range(4)]
-    scores = [[0.0] * (len(ids) - 1) + [reward] for ids, reward in zip(RESPONSES, REWARDS, strict=True)]
-    there = [padded([[1] * len(ids) for ids in rows], side) for rows, side in ((prompts, "left"), (RESPONSES, "right"))]
+    there = [padded([[1] * len(ids) for ids in rows], side) for rows, side in ((ASKED, "left"), (RESPONSES, "right"))]
     tensors = {
-        "prompts": padded(prompts, "left"),
+        "prompts": padded(ASKED, "left"),
         "responses": padded(RESPONSES),
         "response_mask": padded(MASKS),
         "attention_mask": torch.cat(there, dim=1),
-        "token_level_scores": padded(scores),
+        "token_level_scores": padded(SCORES),
         "old_log_probs": padded(values(0.5)),
         "ref_log_prob": padded(values(0.75)),
         "advantages": padded([[one] * len(ids) for one, ids in zip(ADVANTAGES, RESPONSES, strict=True)]),

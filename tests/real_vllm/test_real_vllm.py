@@ -12,7 +12,7 @@ from typing import Literal
 import httpx
 import pytest
 from passing_proxy import proxy
-from processes import Site, free_port, wait_until
+from processes import Site, error_of, free_port, wait_until
 
 from backend.contract.records import Run
 from worker.policy.sources import smollm2_source
@@ -89,12 +89,11 @@ def train(
         site.backend()
         site.worker(GROUPSCOPE_PROCESSES=str(processes))
         run = site.client.create_run(configuration(way, steps) | {"compute": {"processes": processes}})
-        over = {"finished", "failed", "stopped"}
-        wait_until(lambda: site.client.run(run.id).status in over, f"a run of {steps} steps ends", PATIENCE)
+        ended = site.wait_for_end(run.id, PATIENCE)
         series = site.client.metrics(run.id, names=["sampling_logprob_diff"]).series.get("sampling_logprob_diff")
         warnings = [line.message for line in site.client.logs(run.id).items if line.level == "warning"]
         differences = [value for value in series.value if value is not None] if series else []
-        return site.client.run(run.id), differences, warnings
+        return ended, differences, warnings
     finally:
         site.close()
 
@@ -140,10 +139,9 @@ def test_a_missed_update_fails_the_run(way: Way, checker: bool, server: str, mod
     assert passing.loads == 3
     assert len(differences) == 2
     assert run.status == "failed"
-    assert run.error is not None
-    sys.stdout.write(f"\n{way}: {run.error.message}\n")
-    assert run.error.code == "vllm_mismatch"
-    assert ("did not take" if checker else "missed an update") in run.error.message
+    sys.stdout.write(f"\n{way}: {error_of(run).message}\n")
+    assert error_of(run).code == "vllm_mismatch"
+    assert ("did not take" if checker else "missed an update") in error_of(run).message
 
 
 @pytest.mark.parametrize("way", ["full weights", "LoRA"])
@@ -154,8 +152,7 @@ def test_a_missed_update_fails_the_run_in_bfloat16_too(
         run, differences, _ = train(passing.url, models, tmp_path / "home", way, STEPS)
     shown(f"bfloat16, {way}", differences)
     assert (run.status, len(differences)) == ("failed", 2)
-    assert run.error is not None
-    assert run.error.code == "vllm_mismatch"
+    assert error_of(run).code == "vllm_mismatch"
 
 
 def test_a_run_says_where_rounding_would_hide_a_missed_update(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from processes import death_of, free_port, wait_until, watch
+from processes import death_of, free_port, kill, wait_until, watch
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node1", "node2")
@@ -104,8 +104,7 @@ class Cluster:
         """A daemon and, of a node, all that runs there, as when a machine loses its power."""
         self._forget.pop(name)()
         daemon = self.daemons.pop(name)
-        daemon.kill()
-        daemon.wait()
+        kill(daemon)
         for process in self._jobs(name):
             with suppress(psutil.NoSuchProcess):
                 process.kill()

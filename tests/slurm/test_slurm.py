@@ -98,24 +98,21 @@ def test_a_job_near_its_time_limit_saves_waits_again_and_goes_on(
     cluster.command("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     ended = finished(site, cluster, run, job)
     assert (ended.attempt, ended.failures) == (2, 0)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(LONG))
+    assert site.reward(run.id).step == list(range(LONG))
 
 
-def saves_when_preempted(cluster: Cluster, site: Site, submit: Callable[..., str], run: Run, job: str) -> None:
+@pytest.mark.parametrize("job_of", [(RUN,), ("--gpus-per-node=1", NODES)], ids=["one node", "two nodes"])
+def test_a_job_on_one_node_or_two_that_is_preempted_saves_makes_room_and_goes_on(
+    cluster: Cluster, site: Site, submit: Callable[..., str], job_of: tuple[str, ...]
+) -> None:
+    run = site.client.create_run(slow_run(compute={"processes": len(job_of)}))
+    job = submit(*job_of)
     reached = site.wait_for_step(run.id, 3).progress.step
     urgent = submit("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 5")
     wait_until(lambda: cluster.job(urgent)["JobState"] == "COMPLETED", "the urgent job has run")
     assert site.client.checkpoints(run.id)[0].step >= reached
     ended = finished(site, cluster, run, job)
     assert (ended.attempt, ended.failures) == (2, 0)
-
-
-def test_a_job_that_is_preempted_saves_makes_room_and_goes_on(
-    cluster: Cluster, site: Site, submit: Callable[..., str]
-) -> None:
-    run = site.client.create_run(slow_run())
-    job = submit(RUN)
-    saves_when_preempted(cluster, site, submit, run, job)
 
 
 def test_a_job_that_is_queued_again_gives_its_run_back_and_goes_on(
@@ -140,11 +137,3 @@ def test_a_node_that_fails_costs_one_attempt_and_the_run_goes_on_elsewhere(
     assert (ended.attempt, ended.failures) == (2, 1)
     assert cluster.job(job)["BatchHost"] != node
     cluster.start_node(node)
-
-
-def test_a_job_on_two_nodes_trains_one_run_with_both_and_saves_when_it_is_preempted(
-    cluster: Cluster, site: Site, submit: Callable[..., str]
-) -> None:
-    run = site.client.create_run(slow_run(compute={"processes": 2}))
-    job = submit("--gpus-per-node=1", NODES)
-    saves_when_preempted(cluster, site, submit, run, job)

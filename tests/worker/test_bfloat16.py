@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from test_learner import gradients
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU, tiny_policy
@@ -62,14 +63,6 @@ def batch_of(prompt: int, completion: int, rows: int) -> TokenBatch:
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randint(SHAPE.vocabulary, (rows, completion), generator=draw).tolist()
     return TokenBatch.of([list(range(prompt))] * rows, tokens, CPU)
-
-
-def gradients(policy: Policy, batch: TokenBatch) -> Tensor:
-    policy.model.zero_grad()
-    policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
-    found = [parameter.grad for parameter in policy.parameters()]
-    assert all(one is not None and one.dtype is torch.float32 for one in found)
-    return torch.cat([one.flatten() for one in found if one is not None])
 
 
 def kept_by(policy: Policy, batch: TokenBatch, *, copies: bool = False) -> int:
@@ -142,9 +135,13 @@ def test_preflight_counts_what_adapters_of_smollm2_keep_within_a_tenth(
 
 @pytest.mark.thorough
 def test_gradients_in_half_precision_point_where_those_in_float32_do() -> None:
-    batch = batch_of(64, 128, 4)
-    half, whole = gradients(qwen2("bfloat16"), batch), gradients(qwen2("float32"), batch)
-    assert float(torch.cosine_similarity(half, whole, dim=0)) > 0.999
+    found = []
+    for dtype in ("bfloat16", "float32"):
+        policy = qwen2(dtype)
+        policy.logprobs(batch_of(64, 128, 4), temperature=1.0).logprob_R_T.sum().backward()
+        found.append(gradients(policy))
+        assert found[-1].dtype is torch.float32
+    assert float(torch.cosine_similarity(*found, dim=0)) > 0.999
 
 
 def test_attention_that_is_wrong_in_half_precision_alone_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

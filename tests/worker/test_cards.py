@@ -41,9 +41,16 @@ def test_workers_of_one_machine_take_a_card_each_and_the_third_is_told(two_cards
         assert take_device(None)[0] == torch.device("cuda", 1)  # a named one counts as taken
 
 
-def test_a_card_that_is_not_there_is_refused_with_those_that_are(two_cards: list[int]) -> None:
+def test_a_named_device_is_taken_or_refused_with_those_that_there_are(
+    two_cards: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert take_device("cpu")[0] == torch.device("cpu")
+    assert not two_cards
     with pytest.raises(CannotStart, match="is cuda:2, and torch finds 2 cards, cuda:0 to cuda:1 here"):
         take_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(CannotStart, match="no such device"):
+        take_device("cuda")
 
 
 def breaks_at(card: int, error: type[Exception], works: Callable[[int], object]) -> Callable[[int], object]:
@@ -76,18 +83,6 @@ def test_a_card_whose_driver_fails_is_passed_over_and_named(
     monkeypatch.setattr(torch.cuda, call, breaks_at(1, error, getattr(torch.cuda, call)))
     with pytest.raises(CannotStart, match=f"{says} cuda:1 does not answer"):
         take_device(None)
-
-
-def test_the_cpu_is_taken_where_it_is_asked_for(two_cards: list[int]) -> None:
-    device, _ = take_device("cpu")
-    assert device == torch.device("cpu")
-    assert not two_cards
-
-
-def test_without_any_card_the_first_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(CannotStart, match="no such device"):
-        take_device("cuda")
 
 
 def test_bfloat16_that_is_emulated_is_not_taken_for_a_gpus_own(monkeypatch: pytest.MonkeyPatch) -> None:

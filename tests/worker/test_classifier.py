@@ -9,6 +9,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from transformers import AutoModelForSequenceClassification
+from worker_models import CPU
 
 from backend.contract.model import Lora
 from worker.errors import RunFailure
@@ -16,7 +17,6 @@ from worker.policy import classifier
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 
-CPU = torch.device("cpu")
 TINY = resolve(TINY_ARITHMETIC, converted=Path("/nowhere"), root=None, checkpoint=None)
 CHAT = [{"role": "user", "content": "Calculate 2 + 2 x 6"}]
 
@@ -32,10 +32,15 @@ def test_it_reads_the_chat_as_the_policy_does_then_the_completion_and_the_end(mo
     assert model.tokenizer.decode(model.token_ids("2 + 2 = ", "4")) == "2 + 2 = 4<end>"
 
 
-def test_a_score_does_not_depend_on_what_it_was_padded_beside(model: RewardModel) -> None:
+def test_a_score_is_what_transformers_itself_reads_off_a_row_that_is_padded_beside_none(
+    model: RewardModel, tmp_path: Path
+) -> None:
+    model.save(tmp_path)
+    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     texts = ["4", "a much longer completion than the others", "", "<answer>14</answer>"]
     sequences = [model.token_ids(CHAT, text) for text in texts]
-    alone = [model.scores([sequence])[0] for sequence in sequences]
+    with torch.no_grad():
+        alone = [opened(input_ids=torch.tensor([sequence])).logits.item() for sequence in sequences]
     assert model.scores(sequences) == pytest.approx(alone, abs=1e-5)
     assert len(set(alone)) == len(alone)
 
@@ -61,33 +66,19 @@ def test_the_end_is_read_also_where_it_is_the_padding(model: RewardModel, tmp_pa
     assert again.scores(ids) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_score_is_the_logit_at_the_last_token(model: RewardModel) -> None:
-    ids = model.token_ids(CHAT, "14")
-    with torch.no_grad():
-        body, head = model.model.get_submodule("model"), model.model.get_submodule("score")
-        expected = head(body(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]).item()
-    assert model.scores([ids, [*ids, *ids]])[0] == pytest.approx(expected, abs=1e-5)
-
-
-def test_gradients_reach_all_the_weights_and_equal_seeds_begin_alike(model: RewardModel) -> None:
-    other = new_reward_model(TINY, CPU, "float32", seed=0)
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)], ids=["all weights", "adapters"])
+def test_gradients_reach_all_that_is_trained_and_equal_seeds_begin_alike(model: RewardModel, lora: Lora | None) -> None:
+    other = new_reward_model(TINY, CPU, "float32", seed=0, lora=lora)
     ids = [other.token_ids(CHAT, text) for text in ("14", "24")]
     assert other.scores(ids) == model.scores(ids)
     rewards_N = other.rewards_N(ids)
     assert rewards_N.shape == (2,)
     torch.autograd.backward(rewards_N[0] - rewards_N[1])
-    assert all(weight.grad is not None for weight in other.model.parameters())
-
-
-def test_with_adapters_gradients_reach_those_and_the_head_alone() -> None:
-    adapted = new_reward_model(TINY, CPU, "float32", seed=0, lora=Lora(rank=2))
-    ids = [adapted.token_ids(CHAT, text) for text in ("14", "24")]
-    rewards_N = adapted.rewards_N(ids)
-    torch.autograd.backward(rewards_N[0] - rewards_N[1])
-    named = dict(adapted.named_parameters())
-    assert len(named) == 4 * 7 * 2 + 1
-    assert {name.split(".")[-3] for name in named} == {"lora_A", "lora_B", "modules_to_save"}
+    named = dict(other.named_parameters())
     assert all(weight.grad is not None for weight in named.values())
+    if lora is not None:
+        assert len(named) == 4 * 7 * 2 + 1
+        assert {name.split(".")[-3] for name in named} == {"lora_A", "lora_B", "modules_to_save"}
 
 
 def test_saved_adapters_give_the_same_scores_on_their_base_merged_or_trained_on(tmp_path: Path) -> None:
@@ -118,26 +109,13 @@ def test_saved_adapters_name_their_base_as_the_configuration_did_and_the_hub_is_
             assert TINY.location not in (folder / "README.md").read_text()
 
 
-def test_transformers_itself_opens_what_was_saved(model: RewardModel, tmp_path: Path) -> None:
+def test_what_is_no_reward_model_is_refused(model: RewardModel, tmp_path: Path) -> None:
     model.save(tmp_path)
-    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    ids = model.token_ids(CHAT, "14")
-    with torch.no_grad():
-        assert opened(input_ids=torch.tensor([ids])).logits.item() == pytest.approx(model.scores([ids])[0], abs=1e-5)
-
-
-def test_a_language_model_is_no_reward_model() -> None:
-    with pytest.raises(RunFailure, match=r"not a sequence classifier: it lacks score\.weight") as caught:
-        load_reward_model(TINY, CPU, "float32")
-    assert caught.value.code == "reward_model_unavailable"
-
-
-def test_an_output_that_it_does_not_have_is_refused(model: RewardModel, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    with pytest.raises(RunFailure, match="1 outputs"):
-        load_reward_model(Pretrained(str(tmp_path)), CPU, "float32", label=1)
-
-
-def test_a_model_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RunFailure, match="cannot be loaded"):
-        load_reward_model(Pretrained(str(tmp_path / "nothing")), CPU, "float32")
+    for source, label, why in (
+        (TINY, 0, r"not a sequence classifier: it lacks score\.weight"),
+        (Pretrained(str(tmp_path)), 1, "1 outputs"),
+        (Pretrained(str(tmp_path / "nothing")), 0, "cannot be loaded"),
+    ):
+        with pytest.raises(RunFailure, match=why) as caught:
+            load_reward_model(source, CPU, "float32", label=label)
+        assert caught.value.code == "reward_model_unavailable"

@@ -8,18 +8,16 @@ from typing import Any, get_args
 import pytest
 import torch
 from pydantic import ValidationError
+from test_learner_axes import step
 from worker_models import random_policy, roll_out
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm
-from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message, Preflight
 from backend.contract.surrogate import Surrogate
 from backend.preflight.preflight import parse
-from worker.credit import assign_credit
 from worker.learner import Learner
-from worker.rewards.scoring import Scores
 
 
 def kinds(union: Any) -> list[str]:
@@ -121,9 +119,6 @@ def test_a_group_of_one_is_enough_where_nothing_compares_siblings() -> None:
 @pytest.mark.slow
 def test_every_combination_that_is_accepted_trains() -> None:
     rewards = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25]
-    scores = Scores(
-        [[RewardScore(name="r", raw=reward, weight=1.0)] for reward in rewards], torch.tensor(rewards).double().numpy()
-    )
     policy = random_policy(vocabulary=300, dtype=torch.float32)
     rollout = roll_out(policy, GrpoConfig.model_validate(configured()))
     trained = 0
@@ -132,16 +127,12 @@ def test_every_combination_that_is_accepted_trains() -> None:
         aggregation = "group_sum" if surrogate == "dpo" else "token_mean"
         kl = {"placement": ("loss", "reward")[number % 2]}
         try:
-            config = GrpoConfig.model_validate(
-                configured(**changes, aggregation=aggregation, kl=kl, updates_per_batch=2)
-            )
+            changed = configured(**changes, aggregation=aggregation, kl=kl, updates_per_batch=2)
+            config = GrpoConfig.model_validate(changed)
         except ValidationError:
             continue
         policy.value_head = None
-        learner = Learner(policy, config)
-        batch = learner.split(rollout)
-        learner.measure_before(batch)
-        update = learner.update(0, batch, assign_credit(config, scores, batch.tokens), torch.ones(8, dtype=torch.bool))
+        _, _, update = step(Learner(policy, config), config, rollout, rewards)
         assert update.applied
         assert update.moved
         assert math.isfinite(update.metrics["loss"])

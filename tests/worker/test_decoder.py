@@ -1,31 +1,18 @@
 """Our own loop over the layers computes what transformers computes, for the families that it knows, and leaves others alone."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GraniteConfig,
-    GraniteForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
+from witness import Witness, configured, train
 from worker_models import CPU, tiny_policy
 
 from backend.contract.training import Decoding
 from worker.policy import linear
+from worker.policy.decoder import Decoder
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
@@ -45,42 +32,35 @@ SIZE: dict[str, Any] = {
     "max_position_embeddings": 128,
 }
 ROPE = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-KNOWN: dict[str, tuple[type[PreTrainedModel], Any]] = {
-    "llama": (LlamaForCausalLM, LlamaConfig(**SIZE)),
-    "llama-tied": (LlamaForCausalLM, LlamaConfig(**SIZE, tie_word_embeddings=True, pad_token_id=5)),
-    "llama3": (LlamaForCausalLM, LlamaConfig(**SIZE, rope_parameters=ROPE | {"original_max_position_embeddings": 16})),
-    "llama-biases": (LlamaForCausalLM, LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True)),
-    "mistral": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=None)),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZE)),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZE)),
+# The model's type, and what its configuration has beside the sizes.
+KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True, "pad_token_id": 5}),
+    "llama3": ("llama", {"rope_parameters": ROPE | {"original_max_position_embeddings": 16}}),
+    "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
 }
-OTHERS: dict[str, tuple[type[PreTrainedModel], Any]] = {
-    "mistral-window": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=16)),
-    "dynamic-rope": (
-        LlamaForCausalLM,
-        LlamaConfig(**SIZE, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
-    ),
-    "gemma2": (Gemma2ForCausalLM, Gemma2Config(**SIZE)),
-    "granite": (GraniteForCausalLM, GraniteConfig(**SIZE, logits_scaling=4.0)),
-    "gpt2": (GPT2LMHeadModel, GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)),
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral-window": ("mistral", {"sliding_window": 16}),
+    "dynamic-rope": ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+    "gemma2": ("gemma2", {}),
+    "granite": ("granite", {"logits_scaling": 4.0}),
+    "gpt2": ("gpt2", {}),
 }
 PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8, 9], [5, 6, 7]]
 COMPLETIONS = [[10, 11, 12, 13], [14, 5], [16], [17, 18, 19]]
 
 
 def policies(
-    kind: type[PreTrainedModel],
-    config: Any,
-    *,
-    adapters: bool = False,
-    recompute: bool = False,
-    targets: str | list[str] = "all-linear",
+    kind: str, changes: dict[str, Any], *, adapters: bool = False, targets: str | list[str] = "all-linear"
 ) -> list[Policy]:
     """The same random weights twice: by the fast paths, and by transformers alone."""
     found = []
     for fast in (True, False):
         torch.manual_seed(0)
-        model: Any = kind(config)
+        model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZE | changes))
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3 if parameter.dim() > 1 else 1.0)
         if adapters:
@@ -88,10 +68,15 @@ def policies(
             for name, parameter in model.named_parameters():
                 if "lora_B" in name or "lora_embedding_A" in name:
                     torch.nn.init.normal_(parameter, std=0.3)
-        if recompute:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
         found.append(Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32", fast=fast))
     return found
+
+
+def have_equal_gradients(fast: Policy, plain: Policy) -> None:
+    for (name, mine), (_, theirs) in zip(fast.named_parameters(), plain.named_parameters(), strict=True):
+        assert mine.grad is not None, name
+        assert theirs.grad is not None
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
 
 
 def agree(fast: Policy, plain: Policy) -> None:
@@ -99,10 +84,7 @@ def agree(fast: Policy, plain: Policy) -> None:
     for policy in (fast, plain):
         values = policy.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=0.8)
         (values.logprob_R_T * torch.arange(16).view(4, 4) + values.entropy_R_T).sum().backward()
-    for (name, mine), (_, theirs) in zip(fast.named_parameters(), plain.named_parameters(), strict=True):
-        assert mine.grad is not None, name
-        assert theirs.grad is not None
-        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
+    have_equal_gradients(fast, plain)
     sampled = [
         NativeEngine(policy).sample(
             Request(PROMPTS, group_size=3, decoding=Decoding(max_new_tokens=20), draws=Draws(0, "train"))
@@ -161,12 +143,6 @@ def test_adapters_on_other_modules_are_left_to_transformers() -> None:
     assert fast.decoder is None
 
 
-def test_recomputed_layers_have_the_same_gradients() -> None:
-    fast, plain = policies(*KNOWN["qwen3"], recompute=True)
-    agree(fast, plain)
-    assert fast.packs
-
-
 @pytest.mark.parametrize("other_product", [True, False])
 def test_both_matrix_products_give_the_same(monkeypatch: pytest.MonkeyPatch, other_product: bool) -> None:
     monkeypatch.setattr(linear, "prefers_onednn", lambda: other_product)
@@ -174,17 +150,15 @@ def test_both_matrix_products_give_the_same(monkeypatch: pytest.MonkeyPatch, oth
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_other_models_are_left_to_transformers(family: str) -> None:
+def test_other_models_are_left_to_transformers_and_logits_that_are_more_than_a_product_are_found_out(
+    family: str,
+) -> None:
     fast, plain = policies(*OTHERS[family])
     agree(fast, plain)
     assert fast.decoder is None
     assert not fast.packs
-
-
-def test_logits_that_are_more_than_a_product_are_found_out_and_the_run_says_so() -> None:
-    fast, _ = policies(*OTHERS["granite"])
-    fast.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=1.0)
-    assert any("plain forward" in remark and "slower" in remark for remark in fast.remarks)
+    said = " ".join(fast.remarks)
+    assert ("plain forward" in said and "slower" in said) == (family in ("gemma2", "granite"))
 
 
 def test_a_second_micro_batch_adds_to_the_gradient_of_the_first() -> None:
@@ -193,7 +167,25 @@ def test_a_second_micro_batch_adds_to_the_gradient_of_the_first() -> None:
         for rows in (slice(0, 2), slice(2, 4)):
             batch = TokenBatch.of(PROMPTS[rows], COMPLETIONS[rows], CPU)
             policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
-    for (name, mine), (_, theirs) in zip(fast.named_parameters(), plain.named_parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
+    have_equal_gradients(fast, plain)
+
+
+def test_a_resume_by_other_paths_than_before_is_said(tmp_path: Path) -> None:
+    first, second = Witness(), Witness()
+    config = configured(budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0})
+    train(config, tmp_path, first)
+    train(config, tmp_path, second, resume=tmp_path / "run-1" / "step-1-attempt-1", attempt=2, fast=False)
+    said = [line.message for line in second.said]
+    assert any("step 1" in line and "packed" in line and "plain" in line for line in said)
+    assert not any("differ in rounding" in line.message for line in first.said)
+
+
+def test_a_fast_path_that_is_given_up_is_said_in_the_runs_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Decoder, "normalise", lambda self, x: 2 * x)
+    witness = Witness()
+    train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
+    said = [(line.level, line.message) for line in witness.said]
+    assert any(
+        level == "warning" and "training pass (packed)" in line and "plain forward" in line for level, line in said
+    )
+    assert any(level == "warning" and "sampler" in line and "plain forward" in line for level, line in said)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from test_learner_axes import scores_of
 
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from backend.contract.groups import RewardScore
@@ -21,9 +21,7 @@ def scored(*groups: Group) -> Scored:
     rewards = [reward for _, pair in groups for reward in pair]
     completions = [Completion([1, 2], [-1.0, -1.0], "stop", f"{name}{g}") for name, _ in groups for g in range(2)]
     rollout = Rollout(items, [item.id for item in items], [[7]] * len(items), 2, completions)
-    raws = [None if np.isnan(reward) else reward for reward in rewards]
-    components = [[RewardScore(name="r", raw=raw, weight=1.0)] for raw in raws]
-    return Scored(rollout, Scores(components, np.array(rewards, dtype=np.float64)))
+    return Scored(rollout, scores_of(rewards))
 
 
 def names(of: Scored | None) -> list[str]:

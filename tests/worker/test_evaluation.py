@@ -1,8 +1,9 @@
-"""What an evaluation measures, and what it leaves open."""
+"""What an evaluation measures, what it leaves open, and the held-out prompts that are probed between evaluations."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from judge_service import Service
 from processes import wait_until
 from pydantic import AnyHttpUrl
+from test_learner_axes import scores_of
+from witness import Witness, train
+from witness import configured as run_of
 from worker_models import items, tiny_policy
 
-from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Correctness, Format, Judge, Rewards
 from worker.evaluation import evaluate, success
@@ -21,7 +24,7 @@ from worker.policy.policy import Policy
 from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardContractError, RewardScorer, Scores
-from worker.rollout.engine import Completion, Engine, OnGroup, Rollout
+from worker.rollout.engine import Completion, Engine, Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.settings import JudgeSettings
 
@@ -63,14 +66,11 @@ def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored
     monkeypatch: pytest.MonkeyPatch, unscored: float
 ) -> None:
     """Success rate 0.3 and 4 samples: 1 − 0.7⁴ = 0.76."""
-    random, config = np.random.default_rng(4), configured(RIGHT)
+    random, config = np.random.default_rng(4), configured(Correctness(name="r"))
     asked = items(1) * 20_000
     raws = np.where(random.random(80_000) < unscored, np.nan, random.random(80_000) < 0.3)
-    scores = Scores(
-        [[RewardScore(name="right", raw=None if np.isnan(raw) else raw, weight=1.0)] for raw in raws.tolist()], raws
-    )
     rollout = Rollout(asked, [], [], 4, [Completion([5])])
-    monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores))
+    monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores_of(raws)))
     metrics = evaluate(GroupSampler(cast(Policy, None), cast(Engine, None)), asked, config)
     assert metrics["eval/pass@1"] == pytest.approx(0.3, abs=0.01)
     assert metrics["eval/pass@4"] == pytest.approx(0.7599, abs=0.02)
@@ -115,16 +115,9 @@ def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
     class Endless:
         """An engine that gives one group, in which a function breaks its contract, and then samples on."""
 
-        def sample(
-            self,
-            prompts_P: Sequence[Sequence[int]],
-            *,
-            on_progress: Callable[[int], None] = lambda done: None,
-            on_group: OnGroup = lambda p, completions: None,
-            **_: object,
-        ) -> list[Completion]:
-            on_group(0, [Completion([5], [-1.0], "stop", "text")])
-            wait_until(lambda: on_progress(1), "somebody ends it")
+        def sample(self, request: Request, **watching: Callable[..., None]) -> list[Completion]:
+            watching["on_group"](0, [Completion([5], [-1.0], "stop", "text")])
+            wait_until(lambda: watching["on_progress"](1), "somebody ends it")
             raise AssertionError("nobody ended it")
 
     with (
@@ -132,3 +125,31 @@ def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
         pytest.raises(RewardContractError),
     ):
         evaluate(GroupSampler(policy, Endless(), scorer), items(2), config)
+
+
+@pytest.mark.slow
+def test_the_same_held_out_prompts_are_probed_every_few_steps_and_before_the_last_update(tmp_path: Path) -> None:
+    witness = Witness()
+    config = run_of(telemetry={"probe_prompts": 2, "probe_every": 2}, budget={"steps": 4, "eval_every": 0})
+    train(config, tmp_path, witness)
+    probes = {step: [g for g in report.groups if g.state == "probe"] for step, report in witness.steps.items()}
+    assert {step for step, groups in probes.items() if groups} == {0, 2, 3}
+    assert len({tuple(group.prompt_id for group in probes[step]) for step in (0, 2, 3)}) == 1
+    assert [group.index for group in probes[2]] == [3, 4]  # behind the step's three groups
+    trained = {g.prompt_id for report in witness.steps.values() for g in report.groups if g.state != "probe"}
+    assert not trained & {group.prompt_id for group in probes[0]}
+    for group in probes[0]:
+        assert len(group.completions) == 4
+        assert all(one.reward is not None and one.advantage is None for one in group.completions)
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_probes_change_nothing_of_the_training(tmp_path: Path) -> None:
+    told = []
+    for count in (0, 3):
+        witness = Witness()
+        config = run_of(telemetry={"probe_prompts": count, "probe_every": 1}, budget={"steps": 3, "eval_every": 0})
+        train(config, tmp_path / str(count), witness)
+        told.append([[g.completions for g in r.groups if g.state != "probe"] for r in witness.steps.values()])
+    assert told[0] == told[1]

@@ -1,6 +1,5 @@
-"""How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
+"""How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on; and its heartbeats."""
 
-import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,18 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from full_disk import disk_of
+from processes import wait_until
 from wire import Wire, claimed, worker
-from worker_models import tiny_policy
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.protocol import Accepted, CheckpointRef, ClaimReply, Fail, Finish, Report
+from backend.contract.protocol import Accepted, ClaimReply, Fail, Finish, Heartbeat, HeartbeatReply, Report
+from backend.contract.records import RewardFile
 from worker import compute, job, main
-from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage, remove_partial, write_checkpoint
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
-from worker.policy.policy import Policy
+from worker.lease import Lease
 from worker.process import Process
-from worker.store import Store
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
 
@@ -31,13 +29,6 @@ def test_a_refused_report_is_told_also_where_the_end_was_stored_behind_it(tmp_pa
     ends = [message for message in wire.told if isinstance(message, Finish | Fail)]
     assert [end.error.code for end in ends if isinstance(end, Fail)] == ["report_refused"]
     assert len(ends) == 1
-
-
-def test_a_disk_that_cannot_even_hold_the_failure_does_not_hide_it(tmp_path: Path) -> None:
-    wire = Wire()
-    with disk_of(0):
-        run_claim(worker(tmp_path, wire), claimed(SAMPLE))
-    assert [message.error.code for message in wire.told if isinstance(message, Fail)] == ["disk_full"]
 
 
 def test_why_a_run_ended_is_kept_until_a_backend_whose_disk_is_full_can_store_it(
@@ -91,8 +82,7 @@ def test_a_sample_is_scored_whether_its_answer_is_a_number_or_a_text(tmp_path: P
 
 
 def test_a_sample_in_progress_goes_back_to_the_queue_when_the_worker_is_told_to_end(tmp_path: Path) -> None:
-    wire = Wire()
-    begun: list[bool] = []
+    wire, begun = Wire(), list[bool]()
     run_claim(worker(tmp_path, wire, lambda: len(begun) > 3 or begun.append(True) is not None), claimed(SAMPLE))
     assert [message.outcome for message in wire.told if isinstance(message, Finish)] == ["released"]
     assert not any(isinstance(message, Report) for message in wire.told)
@@ -122,104 +112,13 @@ def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "_DRAIN_ON_SHUTDOWN", 0.1)
-    wire = Wire()
+    wire, spool = Wire(), tmp_path / "spool"
     wire.trouble = Unreachable("away")
-    spool = tmp_path / "spool"
     assert not run_claim(
         worker(tmp_path, wire, lambda: any(b"finish" in file.read_bytes() for file in spool.rglob("*.jsonl"))),
         claimed(SAMPLE),
     )
     assert [file.name for file in spool.rglob("*.jsonl")] == ["run-7-attempt-1.jsonl"]
-
-
-def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_and_by_no_other(tmp_path: Path) -> None:
-    policy = tiny_policy(reference=False)
-    optimizer = torch.optim.AdamW(policy.parameters())
-    offered = []
-    for step, attempt in ((2, 1), (3, 1), (4, 2)):
-        state = TrainingState(step=step, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
-        name = f"run-7/step-{step}-attempt-{attempt}"
-        sha256 = save_checkpoint(tmp_path / name, policy, optimizer, state).sha256
-        offered.append({"run_id": 7, "step": step, "store": "store", "path": name, "sha256": sha256})
-    # Attempt 2 began at 2: what attempt 1 saved at 3 is whole, and no part of the history any more.
-    claim = claimed(SAMPLE).model_copy(
-        update={
-            "resume": CheckpointRef.model_validate(offered[2]),
-            "earlier": [CheckpointRef.model_validate(offered[0])],
-        }
-    )
-    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (tmp_path / "run-7/step-4-attempt-2", [])
-    (tmp_path / "run-7/step-4-attempt-2/state.json").write_text("{}")
-    newest = "checkpoint step 4 is damaged (size of state.json differs)"
-    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (
-        tmp_path / "run-7/step-2-attempt-1",
-        [f"{newest}; the run goes on from step 2"],
-    )
-    weights = tmp_path / "run-7/step-2-attempt-1/model/model.safetensors"
-    flip_a_bit(weights)
-    oldest = "checkpoint step 2 is damaged (hash of model/model.safetensors differs)"
-    told = f"{newest}; {oldest}; no checkpoint is whole, so the run begins at step 0"
-    assert compute._checkpoint_to_resume(Store(tmp_path), claim) == (None, [told])
-
-
-def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainingState) -> Saved:
-    write_checkpoint(folder, policy, optimizer, state)
-    return complete_checkpoint(folder)
-
-
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("what", ["manifest.json", "state.json", "optimizer.safetensors", "model/model.safetensors"])
-def test_a_bit_that_flipped_anywhere_in_a_checkpoint_is_noticed(tmp_path: Path, what: str) -> None:
-    policy = tiny_policy(reference=False)
-    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
-    saved = save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
-    assert damage(saved.folder, saved.sha256) is None
-    flip_a_bit(saved.folder / what)
-    assert damage(saved.folder, saved.sha256) == f"hash of {what} differs"
-    (saved.folder / what).unlink()
-    assert damage(saved.folder, saved.sha256) == f"{Path(what).name} cannot be read: No such file or directory"
-
-
-def test_a_run_does_not_start_from_a_checkpoint_of_another_whose_weights_are_damaged(tmp_path: Path) -> None:
-    wire = Wire()
-    policy = tiny_policy(reference=False)
-    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
-    one = worker(tmp_path, wire)
-    folder = one.settings.store / "run-3" / "step-1-attempt-1"
-    saved = save_checkpoint(folder, policy, torch.optim.AdamW(policy.parameters()), state)
-    flip_a_bit(folder / "model" / "model.safetensors")
-    named = CheckpointRef(run_id=3, step=1, store="s", path="run-3/step-1-attempt-1", sha256=saved.sha256)
-    claim = claimed({**SAMPLE, "model": {"source": "run:3@1"}}).model_copy(update={"source_checkpoint": named})
-    run_claim(one, claim)
-    [told] = [message.error for message in wire.told if isinstance(message, Fail)]
-    assert told.code == "checkpoint_unreadable"
-    assert "Checkpoint 1 of run 3, which this run names, is damaged (hash of model/model.safetensors" in told.message
-
-
-def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_full(tmp_path: Path) -> None:
-    policy = tiny_policy(reference=False)
-    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
-    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
-        save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
-    assert not list((tmp_path / "run-7").iterdir())
-    assert failure(1, caught.value).error.code == "disk_full"
-
-
-def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_worker_writes(tmp_path: Path) -> None:
-    abandoned, written = tmp_path / "run-7" / ".step-1.partial", tmp_path / "run-8" / ".step-1.partial"
-    for partial in (abandoned, written):
-        (partial / "model").mkdir(parents=True)
-        (partial / "model" / "config.json").write_text("{}")
-    for path in (abandoned, *abandoned.rglob("*")):
-        os.utime(path, (0, 0))
-    remove_partial(tmp_path)
-    assert not abandoned.exists()
-    assert (written / "model" / "config.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -260,27 +159,48 @@ def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_proces
     assert wire.told[-1].error.code == "crash"
 
 
+def test_the_first_heartbeat_tells_what_the_folder_offers_and_a_later_one_what_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that changes while the claim is under way would not be told otherwise."""
+    wire, told, first, second = Wire(), list[object](), [RewardFile(name="one.py")], [RewardFile(name="two.py")]
+    take, offered = wire.heartbeat, [first]
+
+    def heartbeat(run_id: int, beat: Heartbeat) -> HeartbeatReply:
+        told.append(beat.reward_files)
+        return take(run_id, beat)
+
+    monkeypatch.setattr(wire, "heartbeat", heartbeat)
+    with Lease(wire, claimed(SAMPLE, lease_seconds=0.04), "one", lambda: offered[-1]):
+        wait_until(lambda: len(told) > 1, "a second heartbeat")
+        offered.append(second)
+        wait_until(lambda: second in told and told[-1] is None, "what has changed is told, once")
+    assert told[0] == first
+    assert [files for files in told if files is not None] == [first, second]
+
+
+OF_CUDA = [
+    "CUDA error: unspecified launch failure\nmore",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
+    "cudnnFinalize failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED",
+    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+    "cuFFT error: CUFFT_EXEC_FAILED",
+    "CUDA driver error: an illegal memory access was encountered",
+    "cuda runtime error (59) : device-side assert triggered at THCTensorCopy.cu:100",
+    "Triton Error [CUDA]: an illegal memory access was encountered",
+    "merge_sort: failed to synchronize: cudaErrorIllegalAddress: an illegal memory access",
+    "cuMemFree(buffer) failed with error CUDA_ERROR_ILLEGAL_ADDRESS",
+]
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        torch.AcceleratorError("CUDA error: device-side assert triggered\nmore"),
-        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
-        RuntimeError("CUDA error: unspecified launch failure"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle )`"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
-        RuntimeError("cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph."),
-        RuntimeError("cudnnFinalize failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED"),
-        RuntimeError("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`"),
-        RuntimeError("cuFFT error: CUFFT_EXEC_FAILED"),
-        RuntimeError("CUDA driver error: an illegal memory access was encountered"),
-        RuntimeError("cuda runtime error (59) : device-side assert triggered at THCTensorCopy.cu:100"),
-        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
-        RuntimeError("merge_sort: failed to synchronize: cudaErrorIllegalAddress: an illegal memory access"),
-        RuntimeError("cuMemFree(buffer) failed with error CUDA_ERROR_ILLEGAL_ADDRESS"),
-        torch.cuda.DeferredCudaCallError(
-            "CUDA call failed lazily at initialization with error: CUDA error: unknown error"
-        ),
+        *map(RuntimeError, OF_CUDA),
+        torch.AcceleratorError("in words that nobody knows"),
+        torch.cuda.DeferredCudaCallError("CUDA call failed lazily with error: CUDA error: unknown error"),
     ],
 )
 def test_an_error_that_ends_all_work_on_a_gpu_is_tried_again_by_a_clean_process(error: Exception) -> None:

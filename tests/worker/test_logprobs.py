@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from test_learner import gradients
 from worker_models import CPU, random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
@@ -20,12 +21,14 @@ def by(path: Path, policy: Policy) -> TrainingPass:
     return chosen
 
 
-def plain(policy: Policy, prompt: list[int], completion: list[int], temperature: float) -> torch.Tensor:
-    """One row alone, through transformers, without any padding."""
+def plain(
+    policy: Policy, prompt: list[int], completion: list[int], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies of one row alone, through transformers, without any padding."""
     with torch.no_grad():
-        logits = policy.model(input_ids=torch.tensor([prompt + completion])).logits[0].float()
-    logprobs = (logits / temperature).log_softmax(-1)
-    return torch.stack([logprobs[len(prompt) - 1 + t, token] for t, token in enumerate(completion)])
+        logits = policy.model(input_ids=torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1].float()
+    over = torch.distributions.Categorical(logits=logits / temperature)
+    return over.log_prob(torch.tensor(completion)), over.entropy()
 
 
 @pytest.mark.parametrize("path", ["packed", "rows", "plain"])
@@ -39,8 +42,9 @@ def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float, pat
         values = chosen(batch, temperature=temperature)
     assert chosen.path == path
     for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
-        expected = plain(policy, prompt, completion, temperature)
-        assert (values.logprob_R_T[row, : len(completion)] - expected).abs().max() < 1e-4
+        logprobs, entropies = plain(policy, prompt, completion, temperature)
+        assert (values.logprob_R_T[row, : len(completion)] - logprobs).abs().max() < 1e-4
+        assert (values.entropy_R_T[row, : len(completion)] - entropies).abs().max() < 1e-5
         assert not values.logprob_R_T[row, len(completion) :].any()
 
 
@@ -48,7 +52,7 @@ def test_what_the_sampler_saw_equals_a_plain_forward_with_shared_prompts() -> No
     policy = tiny_policy(reference=False)
     rollout = roll_out(policy, GrpoConfig(sampling=Sampling(prompts_per_step=3, group_size=5, temperature=1.3)))
     for row, completion in enumerate(rollout.completions_R):
-        expected = plain(policy, rollout.prompt_of(row), completion.ids, 1.3)
+        expected, _ = plain(policy, rollout.prompt_of(row), completion.ids, 1.3)
         assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
 
 
@@ -76,25 +80,19 @@ def test_a_model_that_gives_more_logits_than_asked_for_is_no_reason_to_give_up_a
     assert not policy.remarks
 
 
-def test_entropy_is_that_of_the_distribution() -> None:
-    policy = random_policy(dtype=torch.float32)
-    with torch.no_grad():
-        values = policy.logprobs(TokenBatch.of(PROMPTS[:1], COMPLETIONS[:1], CPU), temperature=1.0)
-        logits = policy.model(input_ids=torch.tensor([PROMPTS[0] + COMPLETIONS[0]])).logits[0]
-    for t in range(len(COMPLETIONS[0])):
-        expected = torch.distributions.Categorical(logits=logits[len(PROMPTS[0]) - 1 + t]).entropy()
-        assert values.entropy_R_T[0, t] == pytest.approx(float(expected), abs=1e-5)
-
-
-def test_the_reference_is_the_weights_at_step_0() -> None:
+def test_the_reference_is_the_weights_at_step_0_and_to_look_through_it_leaves_the_policy_as_it_was() -> None:
     policy = tiny_policy()
     batch = TokenBatch.of([[259, 48]], [[261, 50]], CPU)
     before = policy.reference_logprobs(batch, temperature=1.0).logprob_R_T
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(1.01)
-        assert not torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, before)
+    weights = [parameter.detach().clone() for parameter in policy.parameters()]
+    own = policy.logprobs(batch, temperature=1.0).logprob_R_T
+    assert not torch.equal(own, before)
     assert torch.equal(policy.reference_logprobs(batch, temperature=1.0).logprob_R_T, before)
+    assert all(map(torch.equal, policy.parameters(), weights))
+    assert torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, own)
 
 
 def test_no_path_changes_a_gradient() -> None:
@@ -105,8 +103,6 @@ def test_no_path_changes_a_gradient() -> None:
         batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
         values = by(path, policy)(batch, temperature=0.9)
         (values.logprob_R_T * torch.arange(16).reshape(4, 4) + values.entropy_R_T).sum().backward()
-        found.append(
-            torch.cat([parameter.grad.flatten() for parameter in policy.parameters() if parameter.grad is not None])
-        )
+        found.append(gradients(policy))
     assert torch.allclose(found[0], found[2], rtol=1e-4, atol=1e-6)
     assert torch.allclose(found[1], found[2], rtol=1e-4, atol=1e-6)

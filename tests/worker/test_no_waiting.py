@@ -12,8 +12,7 @@ from test_learner import advantages, configured, ragged
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import Qwen2Config, Qwen2ForCausalLM
-from worker_models import tiny_policy
+from worker_models import random_policy
 
 from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
@@ -41,19 +40,26 @@ WAITS = {
 
 
 class Watch(TorchDispatchMode):
-    """Notes what would make a GPU wait, and every tensor that is elsewhere."""
+    """Notes what would make a GPU wait, what the host sends there, and every tensor that is elsewhere.
+
+    What the host fetches, or would have to know, the meta device refuses.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = list[str]()
+        self.sent, self.waited, self.elsewhere = 0, list[str](), list[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         made = func(*args, **(kwargs or {}))
-        made_there = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
-        elsewhere = {str(one.device) for one in (*given, *made_there) if one.device != META}
-        if func.name().split(".")[0] in WAITS or elsewhere:
-            self.found.append(f"{func.name()} {sorted(elsewhere)}")
+        devices = {one.device for one in (*given, *tree_leaves(made)) if isinstance(one, Tensor)}
+        sends = isinstance(made, Tensor) and made.device == META and any(one.device != META for one in given)
+        self.sent += sends
+        waits = func.name().split(".")[0] in WAITS and META in devices
+        if waits or (sends and not (kwargs or {}).get("non_blocking")):
+            self.waited.append(func.name())
+        if devices - {META}:
+            self.elsewhere.append(f"{func.name()} {devices}")
         return made
 
 
@@ -61,17 +67,9 @@ class Watch(TorchDispatchMode):
 def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     """Half precision, as on a GPU."""
     monkeypatch.setitem(device._ABILITIES, "meta", replace(device._ABILITIES["cuda"], recorder=None))
-    config = Qwen2Config(
-        vocab_size=2048,  # more than the likeliest, which top-p looks at first where it may look
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-    )
-    model = Qwen2ForCausalLM(config).to(torch.bfloat16)
-    made = Policy(model, tiny_policy(reference=False).tokenizer, META, "float32")
+    # A vocabulary of more than the likeliest, which top-p looks at first where it may look.
+    plain = random_policy(2048, dtype=torch.bfloat16)
+    made = Policy(plain.model, plain.tokenizer, META, "float32")
     monkeypatch.setattr(made._pass, "_checked", True)  # it compares numbers, which there are none of
     return made
 
@@ -85,7 +83,7 @@ def test_a_decode_step_waits_for_nothing(policy: Policy, decoding: dict[str, Any
     slots.drawing = Drawing.of(Request([[1]], 1, Decoding.model_validate(decoding), Draws(0, "train"), logprobs))
     with torch.inference_mode(), Watch() as watch:
         slots._compute(weights, 16, 64)
-    assert watch.found == []
+    assert (watch.waited, watch.elsewhere) == ([], [])
 
 
 @pytest.fixture
@@ -101,25 +99,8 @@ def test_a_training_pass_waits_for_nothing(policy: Policy) -> None:
     _ = batch.packing.varlen  # laid out on the host, once for all layers
     with Watch() as watch:
         policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
-    assert watch.found == []
+    assert (watch.waited, watch.elsewhere) == ([], [])
     assert all(parameter.grad is not None for parameter in policy.parameters())
-
-
-class Sent(TorchDispatchMode):
-    """Notes what the host sends and then waits for. What it fetches, or would have to know, the meta device refuses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent, self.waited = 0, list[str]()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        if isinstance(made, Tensor) and made.device == META and any(one.device != META for one in given):
-            self.sent += 1
-            if not (kwargs or {}).get("non_blocking"):
-                self.waited.append(func.name())
-        return made
 
 
 @pytest.mark.slow
@@ -146,7 +127,7 @@ def test_the_micro_batches_of_an_update_wait_for_nothing(
     returns = torch.zeros(rollout.rows, 9) if algorithm.get("advantage") == {"kind": "gae"} else None
     credit = Credit(rewards_P_G, group_statistics(rewards_P_G), advantages()[:, None], None, returns)
     weights = torch.full((rollout.rows, 9), 0.1)
-    with Sent() as seen:
+    with Watch() as seen:
         learner.measure_before(batch)
         learner._pass_through(partial(_Pass, batch, credit, weights, batch.tokens), lambda phase, done, total: None)
     assert seen.sent > len(batch.micro_batches)

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from test_bfloat16 import dimensions
+from test_learner import train as update_on
 from transformers import LlamaConfig, LlamaForCausalLM
 from witness import Witness, configured, train
 from worker_models import CPU, roll_out, tiny_policy
 
-from worker.algorithms.advantages import group_statistics
-from worker.credit import Credit
+from backend.catalog import SHAPES
+from backend.contract.recipes import SMOLLM2
 from worker.learner import Learner
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
@@ -66,16 +68,8 @@ def test_ten_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equal
 def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(tokens: int, adapters: bool) -> None:
     """Products of these widths are cut into other blocks than those of the shipped model; one layer shows it as thirty do."""
     torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=1,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        tie_word_embeddings=True,
-    )
-    model = LlamaForCausalLM(shape)
+    shape = SHAPES[SMOLLM2].model_copy(update={"layers": 1})
+    model = LlamaForCausalLM(LlamaConfig(**dimensions(shape)))
     if adapters:
         model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
     policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32")
@@ -87,32 +81,29 @@ def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(token
         optimizer={"micro_batch_tokens": tokens, "learning_rate": 1e-3},
     )
     learner, rollout, before = Learner(policy, config), roll_out(policy, config), weights(policy)
-    zeros_P_G = torch.zeros(2, 4, dtype=torch.float64)
-    credit = Credit(zeros_P_G, group_statistics(zeros_P_G), zeros_P_G.reshape(-1, 1), None, None)
+    assert (len(learner.split(rollout).micro_batches) > 1) == (tokens == 64)
     for step in range(2):
-        batch = learner.split(rollout)
-        assert (len(batch.micro_batches) > 1) == (tokens == 64)
-        learner.measure_before(batch)
-        update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+        update, _ = update_on(learner, rollout, torch.zeros(8).double(), step=step)
         assert (update.applied, update.moved, update.metrics["grad_norm"]) == (True, False, 0.0)
     assert differing(before, policy) == []
 
 
-@pytest.mark.parametrize("dead", [True, False], ids=["nothing to learn", "something to learn"])
-def test_momentum_alone_moves_no_weight(dead: bool) -> None:
+@pytest.mark.parametrize(
+    ("dead", "kl"),
+    [(True, {"beta": 0.04, "reference": "old"}), (False, {"beta": 0.04, "reference": "old"}), (True, {"beta": 0.0})],
+    ids=["nothing to learn", "something to learn", "nothing to pass through"],
+)
+def test_momentum_and_decay_alone_move_no_weight(dead: bool, kl: dict[str, object]) -> None:
     policy = tiny_policy()
     config = configured(
-        algorithm={"kl": {"beta": 0.04, "reference": "old"}},  # whose gradient is exactly 0 whatever was learned before
+        algorithm={"kl": kl},  # whose gradient is exactly 0 whatever was learned before
         sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 8},
         optimizer={"learning_rate": 1e-2, "weight_decay": 0.1},
     )
     learner, rollout = Learner(policy, config), roll_out(policy, config)
-    rewards_P_G = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
-    for step, rewards in enumerate((rewards_P_G, rewards_P_G * (not dead))):
-        before, batch = weights(policy), learner.split(rollout)
-        advantages_R_T = (rewards - rewards.mean()).reshape(-1, 1)
-        learner.measure_before(batch)
-        credit = Credit(rewards, group_statistics(rewards), advantages_R_T, None, None)
-        update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
-    assert update.moved == (not dead)
+    signs = torch.tensor([1.0, -1.0, -1.0, 1.0] * 2, dtype=torch.float64)
+    for step, advantages_R in enumerate((signs, signs * (not dead))):
+        before = weights(policy)
+        update, _ = update_on(learner, rollout, advantages_R, step=step)
+    assert (update.applied, update.moved) == (True, not dead)
     assert bool(differing(before, policy)) == (not dead)

@@ -12,7 +12,6 @@ from processes import wait_until
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
-    GPT2Config,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -31,6 +30,9 @@ from worker.policy.offered_models import OfferedModels, shape_of
 from worker.policy.sources import SMOLLM2, TINY_ARITHMETIC, Pretrained, resolve
 
 TINY = Path(resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None).location)
+SHAPE = SHAPES[TINY_ARITHMETIC]
+NOT_CAUSAL = "it is of the kind {}, and only causal language models are trained"
+SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
 
 
 class Disk:
@@ -65,10 +67,15 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-def test_a_directory_is_offered_with_its_size_and_its_shape(disk: Disk) -> None:
-    disk.put("lab/tiny")
-    shape = SHAPES[TINY_ARITHMETIC]
-    one = OfferedModel(source="local:lab/tiny", parameters=shape.parameters, shape=shape)
+def test_a_directory_is_offered_with_its_size_and_its_shape_without_a_look_at_its_weights(disk: Disk) -> None:
+    [weights] = disk.put("lab/tiny").glob("*.safetensors")
+    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+    sparse = weights.with_name("sparse")
+    with sparse.open("wb") as file:  # the same header, and weights that were never written
+        file.write(weights.read_bytes()[:header])
+        file.truncate(weights.stat().st_size)
+    sparse.replace(weights)
+    one = OfferedModel(source="local:lab/tiny", parameters=SHAPE.parameters, shape=SHAPE)
     assert disk.offered() == {"local:lab/tiny": one}
 
 
@@ -79,31 +86,12 @@ def test_a_directory_is_offered_with_its_size_and_its_shape(disk: Disk) -> None:
 def test_the_shape_accounts_for_the_weights_of_a_model(
     config: type[LlamaConfig | Qwen2Config], model: type[PreTrainedModel], tied: bool
 ) -> None:
-    made = config(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=tied,
-    )
+    made = config(vocab_size=512, num_key_value_heads=2, tie_word_embeddings=tied, **SIZES)
     counted = sum(one.numel() for one in model(made).parameters())
     biases = 3 * (64 + 2 * 32) if config is Qwen2Config else 0
     shape = shape_of(made)
     assert shape is not None
     assert shape.parameters + biases == counted
-
-
-def test_no_weight_is_read_to_know_a_size(disk: Disk) -> None:
-    [weights] = disk.put("tiny").glob("*.safetensors")
-    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
-    sparse = weights.with_name("sparse")
-    with sparse.open("wb") as file:  # the same header, and weights that were never written
-        file.write(weights.read_bytes()[:header])
-        file.truncate(weights.stat().st_size)
-    sparse.replace(weights)
-    assert disk.offered()["local:tiny"].parameters == SHAPES[TINY_ARITHMETIC].parameters
 
 
 def test_a_new_directory_and_a_changed_one_are_seen_at_the_next_look(disk: Disk) -> None:
@@ -114,15 +102,6 @@ def test_a_new_directory_and_a_changed_one_are_seen_at_the_next_look(disk: Disk)
     save_file({**tensors, "more": torch.zeros(5)}, weights, {"format": "pt"})
     assert first is not None
     assert disk.offered()["local:tiny"].parameters == first + 5
-
-
-def test_an_adapter_has_the_size_of_what_lies_under_it(disk: Disk) -> None:
-    base = disk.put("base")
-    folder = disk.root / "adapter"
-    load_policy(Model(lora=Lora(rank=2)), Pretrained(str(base)), CPU).save(folder)
-    shape = SHAPES[TINY_ARITHMETIC]
-    expected = OfferedModel(source="local:adapter", parameters=shape.parameters, shape=shape)
-    assert disk.offered()["local:adapter"] == expected
 
 
 @pytest.mark.parametrize("package", [True, False], ids=["with the package", "without it"])
@@ -137,20 +116,17 @@ def test_to_list_an_adapter_on_smollm2_nothing_is_converted_and_the_hub_is_not_a
     load_policy(Model(lora=Lora(rank=2)), Pretrained(str(base), name=SMOLLM2), CPU).save(disk.root / "adapter")
     assert disk.offered()["local:adapter"] == OfferedModel(source="local:adapter")
     shutil.copytree(TINY, tmp_path / "converted" / SMOLLM2.removeprefix("builtin:"))  # as a run leaves it
-    assert disk.offered()["local:adapter"].shape == SHAPES[TINY_ARITHMETIC]
+    assert disk.offered()["local:adapter"].shape == SHAPE
 
 
-def test_what_was_downloaded_from_the_hub_is_offered_by_its_name(disk: Disk, tmp_path: Path) -> None:
+def test_what_was_downloaded_from_the_hub_is_offered_by_its_name_with_or_without_its_weights(
+    disk: Disk, tmp_path: Path
+) -> None:
     Hub(tmp_path)
-    shape = SHAPES[TINY_ARITHMETIC]
-    assert disk.offered() == {NAME: OfferedModel(source=NAME, parameters=shape.parameters, shape=shape)}
-
-
-def test_a_download_of_a_config_alone_gives_the_size_that_it_describes(disk: Disk, tmp_path: Path) -> None:
-    Hub(tmp_path)
+    assert disk.offered() == {NAME: OfferedModel(source=NAME, parameters=SHAPE.parameters, shape=SHAPE)}
     for weights in disk.cache.rglob("*.safetensors"):
         weights.unlink()
-    assert disk.offered()[NAME].parameters == SHAPES[TINY_ARITHMETIC].parameters
+    assert disk.offered()[NAME].parameters == SHAPE.parameters  # as its config describes it
 
 
 def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_below_the_root(
@@ -164,57 +140,45 @@ def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_b
         config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": other}))
     [only] = disk.offered().values()
     assert only.source == "local:classifier"
-    assert (
-        only.problem == "it is of the kind LlamaForSequenceClassification, and only causal language models are trained"
-    )
+    assert only.problem == NOT_CAUSAL.format("LlamaForSequenceClassification")
 
 
 @pytest.mark.parametrize(
-    ("model_type", "kind"),
+    ("model_type", "kind", "problem"),
     [
-        ("gpt2", ["GPT2LMHeadModel"]),
-        ("gemma3", ["Gemma3ForConditionalGeneration"]),
-        ("openai-gpt", ["OpenAIGPTLMHeadModel"]),
-        ("gpt2", None),
-        ("llama", ["LLaMAForCausalLM"]),
+        ("gpt2", ["GPT2LMHeadModel"], None),
+        ("gemma3", ["Gemma3ForConditionalGeneration"], None),
+        ("openai-gpt", ["OpenAIGPTLMHeadModel"], None),
+        ("llama", ["LLaMAForCausalLM"], None),
+        ("gpt2", None, None),
+        ("clip", None, NOT_CAUSAL.format("clip")),
     ],
 )
 def test_what_transformers_loads_as_a_causal_language_model_can_be_trained_whatever_it_is_called(
-    disk: Disk, model_type: str, kind: list[str] | None
+    disk: Disk, model_type: str, kind: list[str] | None, problem: str | None
 ) -> None:
     disk.put("tiny")
     disk.change("tiny", model_type=model_type, architectures=kind)
-    assert disk.offered()["local:tiny"].problem is None
-
-
-def test_a_model_that_says_nothing_of_its_kind_is_judged_by_its_type(disk: Disk) -> None:
-    disk.put("tiny")
-    disk.change("tiny", model_type="clip", architectures=None)
-    problem = disk.offered()["local:tiny"].problem
-    assert problem == "it is of the kind clip, and only causal language models are trained"
+    assert disk.offered()["local:tiny"].problem == problem
 
 
 @pytest.mark.parametrize("kind", sorted(COUNTED))
 def test_what_a_config_json_leaves_out_is_what_transformers_takes_for_it(kind: str) -> None:
-    sizes: dict[str, Any] = {
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 8,
-    }
-    made = AutoConfig.for_model(kind, **sizes)
-    left_out = {"model_type": kind, **sizes, "vocab_size": made.vocab_size}
+    made = AutoConfig.for_model(kind, **SIZES)
+    left_out = {"model_type": kind, **SIZES, "vocab_size": made.vocab_size}
     given, known = shape_in(left_out), shape_of(made)
     assert known is not None
     assert given.model_copy(update={"context": known.context}) == known
 
 
-def test_another_architecture_has_a_size_and_no_shape(disk: Disk) -> None:
-    assert shape_of(GPT2Config()) is None
+@pytest.mark.parametrize("change", [{"model_type": "gpt2", "n_embd": 128}, {"hidden_size": 4 * 10**30}])
+def test_another_architecture_and_dimensions_beyond_any_model_have_a_size_and_no_shape(
+    disk: Disk, change: dict[str, object]
+) -> None:
     disk.put("tiny")
-    disk.change("tiny", model_type="gpt2", n_embd=128)
+    disk.change("tiny", **change)
     one = disk.offered()["local:tiny"]
-    assert (one.parameters, one.shape) == (SHAPES[TINY_ARITHMETIC].parameters, None)
+    assert (one.parameters, one.shape) == (SHAPE.parameters, None)
 
 
 def test_a_link_out_of_the_root_is_not_followed(disk: Disk, tmp_path: Path) -> None:
@@ -228,33 +192,21 @@ def test_a_link_out_of_the_root_is_not_followed(disk: Disk, tmp_path: Path) -> N
     assert "model.safetensors in it is a link that leads out of" in (only.problem or "")
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        "",
-        "[]",
-        "[" * 100_000,
-        '{"model_type": "nobody-knows"}',
-        '{"model_type": "llama", "hidden_size": "wide"}',
-        '{"model_type": "llama", "hidden_size": 0, "num_attention_heads": 0}',
-        '{"model_type": "nobody-knows", "auto_map": {"AutoConfig": "code.Config"}}',
-        '{"model_type": "llama", "architectures": [7]}',
-        '{"model_type": "llama", "architectures": "LlamaForCausalLM"}',
-        '{"model_type": "llama", "architectures": {"LlamaForCausalLM": 1}}',
-    ],
-    ids=[
-        "empty",
-        "a list",
-        "deep",
-        "unknown",
-        "a text for a number",
-        "zeros",
-        "code of its own",
-        "a number for a kind",
-        "a kind",
-        "a table",
-    ],
-)
+UNREADABLE = {
+    "empty": "",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "unknown": '{"model_type": "nobody-knows"}',
+    "a text for a number": '{"model_type": "llama", "hidden_size": "wide"}',
+    "zeros": '{"model_type": "llama", "hidden_size": 0, "num_attention_heads": 0}',
+    "code of its own": '{"model_type": "nobody-knows", "auto_map": {"AutoConfig": "code.Config"}}',
+    "a number for a kind": '{"model_type": "llama", "architectures": [7]}',
+    "a kind": '{"model_type": "llama", "architectures": "LlamaForCausalLM"}',
+    "a table": '{"model_type": "llama", "architectures": {"LlamaForCausalLM": 1}}',
+}
+
+
+@pytest.mark.parametrize("config", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_config_that_cannot_be_read_says_so_and_hides_no_other_model(disk: Disk, config: str) -> None:
     disk.put("broken")
     (disk.root / "broken" / "config.json").write_text(config)
@@ -281,12 +233,6 @@ def test_a_model_without_its_weights_says_what_is_missing(disk: Disk) -> None:
     assert "model.safetensors.index.json cannot be read" in (disk.offered()["local:half"].problem or "")
 
 
-def test_dimensions_beyond_any_model_are_no_shape(disk: Disk) -> None:
-    disk.put("tiny")
-    disk.change("tiny", hidden_size=4 * 10**30)
-    assert disk.offered()["local:tiny"].shape is None
-
-
 def test_names_that_no_configuration_could_give_and_hidden_folders_are_left_out(disk: Disk) -> None:
     for name in (".hidden", "with space", "a/b/c/too-deep"):
         disk.put(name)
@@ -303,10 +249,8 @@ def test_no_more_are_offered_than_a_claim_carries(disk: Disk) -> None:
 
 def test_whatever_goes_wrong_at_a_look_there_is_another_one(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offered_models, "LOOK_SECONDS", 0.01)
-    fails, read = (
-        iter([OSError("the disk went away"), ZeroDivisionError("a library's mistake")]),
-        offered_models._described,
-    )
+    fails = iter([OSError("the disk went away"), ZeroDivisionError("a library's mistake")])
+    read = offered_models._described
 
     def described(source: str, folder: Path) -> OfferedModel:
         for error in fails:

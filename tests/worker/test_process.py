@@ -35,27 +35,23 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_process_that_nobody_asked_to_end_is_replaced_by_one_with_its_arguments(ways: list[str]) -> None:
-    with pytest.raises(Ended):
-        Process(["--device", "cpu"]).end()
-    assert ways == ["-m worker.main --device cpu"]
-
-
-@pytest.mark.parametrize(("over", "code"), [(True, 0), (False, 75)])
-def test_a_process_for_one_run_is_not_replaced_behind_it_and_says_whether_the_run_is_over(
-    ways: list[str], over: bool, code: int
+@pytest.mark.parametrize(
+    ("once", "parent", "over", "way"),
+    [
+        (False, None, False, "-m worker.main --device cpu"),
+        (True, None, True, "exit 0"),
+        (True, None, False, "exit 75"),  # the run is not over
+        (False, os.getppid(), False, "exit 1"),  # the parent starts another
+    ],
+)
+def test_a_process_is_replaced_by_one_with_its_arguments_unless_it_is_for_one_run_or_has_a_parent(
+    once: bool, parent: int | None, over: bool, way: str, ways: list[str]
 ) -> None:
-    one = Process([], once=True)
-    one.last = True
+    one = Process(["--device", "cpu"], once=once, parent=parent)
+    one.last = once
     with pytest.raises(Ended):
         one.end(over)
-    assert ways == [f"exit {code}"]
-
-
-def test_one_that_has_a_parent_leaves_it_to_the_parent_to_start_another(ways: list[str]) -> None:
-    with pytest.raises(Ended):
-        Process(["--device", "cpu"], parent=os.getppid()).end()
-    assert ways == ["exit 1"]
+    assert ways == [way]
 
 
 @pytest.fixture

@@ -20,17 +20,9 @@ from backend.contract.base import Json
 from backend.contract.groups import GroupReport, RewardScore, TokenTrace
 from backend.contract.grpo import GrpoConfig
 from backend.contract.inspection import CompletionScores, GroupScores
+from backend.contract.protocol import Report
 from backend.contract.recipes import RECIPES
-from dashboard.algorithm.recomputation import (
-    Own,
-    Recomputed,
-    StepArrays,
-    arrays_of,
-    difference,
-    read_own,
-    recompute,
-    total,
-)
+from dashboard.algorithm.recomputation import Own, StepArrays, arrays_of, difference, read_own, recompute, total
 from dashboard.what_if.changes import traced
 from dashboard.what_if.words import kl_in_loss, kl_per_token
 from worker.algorithms.total_reward import total_reward
@@ -76,14 +68,21 @@ def as_stored(groups: list[GroupReport]) -> StepArrays:
     return arrays
 
 
+def trained(config: GrpoConfig, folder: Path) -> list[Report]:
+    """What a run reports of its steps."""
+    witness = Witness()
+    train(config, folder, witness)
+    return list(witness.steps.values())
+
+
 def read(config: GrpoConfig) -> Own:
     own = read_own(json.loads(config.model_dump_json()))
     assert own is not None
     return own
 
 
-def assert_exact(step: StepArrays, own: Own) -> Recomputed:
-    """Advantages, rewards, statistics and states are the stored ones, each with ==."""
+def assert_exact(step: StepArrays, own: Own) -> list[str]:
+    """Advantages, rewards, statistics and states are the stored ones, each with ==. Returns the states."""
     again = recompute(step, own, own.settings)
     assert again.advantages_P_G.tolist() == step.advantages_P_G.tolist()
     assert difference(step, again) == 0
@@ -93,7 +92,7 @@ def assert_exact(step: StepArrays, own: Own) -> Recomputed:
     assert finite(again.statistics.std_P) == [group.reward_std for group in step.groups]
     if own.rewards is not None:
         np.testing.assert_array_equal(total(step, own, own.rewards, own.settings.beta), step.rewards_P_G)
-    return again
+    return [*again.states]
 
 
 def finite(values_P: np.ndarray) -> list[float | None]:
@@ -110,10 +109,9 @@ def finite(values_P: np.ndarray) -> list[float | None]:
 )
 def test_what_trained_by_a_recipe_is_recomputed_exactly(card: object, tmp_path: Path) -> None:
     config = shrunken(card.config)  # type: ignore[attr-defined]
-    witness = Witness()
-    train(config, tmp_path, witness)
-    assert len(witness.steps) == config.budget.steps
-    states = [assert_exact(as_stored(report.groups), read(config)).states for report in witness.steps.values()]
+    reports = trained(config, tmp_path)
+    assert len(reports) == config.budget.steps
+    states = [assert_exact(as_stored(report.groups), read(config)) for report in reports]
     assert "live" in {state for of_step in states for state in of_step}
 
 
@@ -139,15 +137,14 @@ def shrunken(recipe: Mapping[str, Json]) -> GrpoConfig:
 @pytest.mark.thorough
 def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tmp_path: Path) -> None:
     config = trained_hard({"kl": {"beta": 0.5}})
-    witness = Witness()
-    train(config, tmp_path, witness)
-    kls = [kl_in_loss(as_stored(report.groups), read(config)) for report in witness.steps.values()]
-    losses = [report.metrics["loss"] for report in witness.steps.values()]
+    reports = trained(config, tmp_path)
+    kls = [kl_in_loss(as_stored(report.groups), read(config)) for report in reports]
+    losses = [report.metrics["loss"] for report in reports]
     assert kls[-1] is not None
     assert kls[-1] > 1e-3
     assert [0.5 * (kl or 0.0) for kl in kls] == pytest.approx(losses, abs=1e-6)
-    metric = [report.metrics["kl"] for report in witness.steps.values()]
-    assert [kl_per_token(as_stored(report.groups)) for report in witness.steps.values()] == pytest.approx(metric)
+    metric = [report.metrics["kl"] for report in reports]
+    assert [kl_per_token(as_stored(report.groups)) for report in reports] == pytest.approx(metric)
 
 
 @pytest.mark.slow
@@ -155,10 +152,8 @@ def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tm
 @pytest.mark.thorough
 def test_the_runs_own_range_clips_the_tokens_that_the_run_clipped(surrogate: Json, tmp_path: Path) -> None:
     config = trained_hard({"surrogate": surrogate, "updates_per_batch": 3})
-    witness = Witness()
-    train(config, tmp_path, witness)
     own, clipped = read(config), 0
-    for report in witness.steps.values():
+    for report in trained(config, tmp_path):
         assert report.trace is not None
         for row in pq.read_table(BufferReader(base64.b64decode(report.trace.data))).to_pylist():
             trace = TokenTrace(completion_id=0, texts=[], **{name: row[name] for name in TRACED})

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from witness import Witness, configured, train
 
 from backend.contract.advantage import GroupCenter
+from backend.contract.algorithm import Algorithm
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
@@ -37,36 +39,28 @@ from worker.token_record import TokenRecord
 pytestmark = pytest.mark.slow
 
 
-def trained(config: GrpoConfig, folder: Path) -> Witness:
-    """A run that recorded its steps."""
+def trained(
+    folder: Path, *, steps: int = 1, every: int = 0, seed: int = 0, **changes: object
+) -> tuple[GrpoConfig, Witness]:
+    """A run that recorded its steps, and its checkpoints."""
     witness = Witness()
+    config = configured(**changes, budget={"steps": steps, "checkpoint_every": every, "eval_every": 0, "seed": seed})
     train(config, folder, witness)
-    return witness
+    return config, witness
 
 
 def replayable(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replayable:
     """That run, from one of its checkpoints, or from its beginning."""
-    saved = {one.step: folder / one.path for one in witness.checkpoints}
-    start = None if checkpoint is None else saved[checkpoint]
-    policy = load_policy(
-        config.model,
-        resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None),
-        torch.device("cpu"),
-        reference=True,
-        resume=start / "model" if start else None,
-        seed=config.budget.seed,
-    )
-    items = load_items(config.task, fetch_upload=lambda _: b"")
-    steps = witness.steps
-    return Replayable(
-        run_id=1,
-        config=config,
-        policy=policy,
-        engine=NativeEngine(policy),
-        items=items,
-        checkpoint=start,
-        record=lambda step: StepRecord(step, steps[step].groups, steps[step].metrics),
-    )
+    start = next((folder / one.path for one in witness.checkpoints if one.step == checkpoint), None)
+    source = resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None)
+    weights, seed = start / "model" if start else None, config.budget.seed
+    policy = load_policy(config.model, source, torch.device("cpu"), reference=True, resume=weights, seed=seed)
+    items, steps = load_items(config.task, fetch_upload=lambda _: b""), witness.steps
+
+    def record(step: int) -> StepRecord:
+        return StepRecord(step, steps[step].groups, steps[step].metrics)
+
+    return Replayable(1, config, policy, NativeEngine(policy), items, start, record)
 
 
 def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replay:
@@ -74,16 +68,24 @@ def replay_of(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: in
     return Replay(replayable(config, folder, witness, checkpoint))
 
 
-def explained(replay: Replay, step: int) -> tuple[Replayed, list[GroupReport]]:
+def explained(replay: Replay, step: int, **asked: Any) -> tuple[Replayed, list[GroupReport]]:
     for before in range(replay.from_step, step):
         replay.repeat(before)
-    content = replay.explain(step)
+    content = replay.explain(step, **asked)
     assert content.replayed is not None
     return content.replayed, content.groups
 
 
+def first_step(folder: Path, *, asked: dict[str, Any] | None = None, **changes: object) -> Replayed:
+    """What a replay says of the first step of such a run."""
+    config, witness = trained(folder, **changes)  # type: ignore[arg-type]
+    return explained(replay_of(config, folder, witness, None), 0, **asked or {})[0]
+
+
+FROM_OLD = {"beta": 0.1, "reference": "old"}
 CLIPPED = {"kind": "clip", "epsilon_low": 0.02, "epsilon_high": 0.02}
 SCALED_DOWN = {"learning_rate": 1e-3, "max_grad_norm": 0.01, "weight_decay": 0.1}
+SEVERAL_PASSES = {"algorithm": {"updates_per_batch": 3, "surrogate": CLIPPED}, "optimizer": SCALED_DOWN}
 PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "aggregation": "group_sum"}
 
 
@@ -91,21 +93,13 @@ PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "agg
     ("checkpoint", "variant"),
     [
         pytest.param(1, {}, id="from a checkpoint"),
-        pytest.param(
-            None,
-            {"algorithm": {"updates_per_batch": 3, "surrogate": CLIPPED}, "optimizer": SCALED_DOWN},
-            id="from the beginning, three passes on the batch, clipped, scaled down, and with weight decay",
-        ),
+        pytest.param(None, SEVERAL_PASSES, id="from the beginning, three passes, clipped, scaled down, weight decay"),
         *(
-            pytest.param(1, variant, id=name, marks=[pytest.mark.slow, pytest.mark.thorough])
+            pytest.param(1, variant, id=name, marks=pytest.mark.thorough)
             for name, variant in {
                 "adapters, two passes, and the KL from the old policy": {
                     "model": {"lora": {"rank": 4, "alpha": 8}},
-                    "algorithm": {
-                        "updates_per_batch": 2,
-                        "kl": {"beta": 0.1, "reference": "old"},
-                        "ratio": "sequence_mean",
-                    },
+                    "algorithm": {"updates_per_batch": 2, "kl": FROM_OLD, "ratio": "sequence_mean"},
                 },
                 "dynamic sampling": {
                     "algorithm": {"dead_groups": "resample", "kl": {"beta": 0}},
@@ -122,8 +116,7 @@ PAIRS = {"surrogate": {"kind": "dpo"}, "advantage": {"kind": "best_worst"}, "agg
 def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
     tmp_path: Path, checkpoint: int | None, variant: dict[str, object]
 ) -> None:
-    config = configured(**variant, budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0})
-    witness = trained(config, tmp_path)
+    config, witness = trained(tmp_path, steps=3, every=1, **variant)  # type: ignore[arg-type]
     replay = replay_of(config, tmp_path, witness, checkpoint)
     found, groups = explained(replay, 2)  # raises unless advantages, log-probs and loss are the recorded ones
     recorded = [group for group in witness.steps[2].groups if group.state != "filtered"]
@@ -135,7 +128,6 @@ def test_a_replay_equals_its_step_and_the_groups_gradients_add_up(
     assert sum(part.share for part in found.groups) + found.momentum + found.decay == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("updates", [1, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_first_and_a_dead_one_did_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, updates: int
@@ -148,21 +140,16 @@ def test_a_group_whose_learning_signal_is_twenty_times_that_of_the_others_comes_
         return replace(credit, advantages_R_T=advantages_P_G.view(-1, 1))
 
     monkeypatch.setattr(group_step, "assign_credit", planted)
-    config = configured(
-        sampling={"prompts_per_step": 8, "group_size": 4},
-        algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": updates},
-        budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0},
-    )
-    witness = trained(config, tmp_path)
+    sampling = {"prompts_per_step": 8, "group_size": 4}
+    algorithm = {"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": updates}
+    config, witness = trained(tmp_path, steps=2, every=1, sampling=sampling, algorithm=algorithm)
     found, _ = explained(replay_of(config, tmp_path, witness, 1), 1)
     assert found.compared[0] == 2
     assert (found.groups[5].share, found.groups[5].norm) == (0, 0)
 
 
 def test_at_the_first_step_no_pass_has_momentum_of_earlier_ones(tmp_path: Path) -> None:
-    config = configured(algorithm={"updates_per_batch": 3}, budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
-    witness = trained(config, tmp_path)
-    found, _ = explained(replay_of(config, tmp_path, witness, None), 0)
+    found = first_step(tmp_path, algorithm={"updates_per_batch": 3})
     assert abs(found.momentum) < 1e-4
     assert sum(part.share for part in found.groups) + found.decay == pytest.approx(1, abs=1e-4)
 
@@ -173,64 +160,45 @@ def test_a_step_that_had_nothing_to_teach_moved_no_weight(tmp_path: Path, monkey
         return replace(credit, advantages_R_T=torch.zeros_like(credit.advantages_R_T))
 
     monkeypatch.setattr(group_step, "assign_credit", dead)
-    config = configured(
-        algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": 2},
-        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
-    )
-    witness = trained(config, tmp_path)
-    found, _ = explained(replay_of(config, tmp_path, witness, None), 0)
+    found = first_step(tmp_path, algorithm={"kl": {"beta": 0}, "dead_groups": "keep", "updates_per_batch": 2})
     assert (found.update_norm, found.momentum, found.decay, found.apart) == (0, 0, 0, 0)
     assert {(part.share, part.norm) for part in found.groups} == {(0, 0)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("updates", "same"), [(1, True), (3, False)])
 @pytest.mark.thorough
 def test_another_clip_range_makes_another_update_of_several_passes_and_not_of_one(
     tmp_path: Path, updates: int, *, same: bool
 ) -> None:
-    config = configured(
-        algorithm={"updates_per_batch": updates, "kl": {"beta": 0}},
-        optimizer={"learning_rate": 1e-4},
-        budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0},
-    )
-    witness = trained(config, tmp_path)
-    narrow = config.algorithm.model_copy(update={"surrogate": Clip(epsilon_low=1e-3, epsilon_high=1e-3)})
-    found = replay_of(config, tmp_path, witness, None).explain(0, other=narrow).replayed
-    assert found is not None
+    algorithm: dict[str, Any] = {"updates_per_batch": updates, "kl": {"beta": 0}}
+    narrow = Algorithm.model_validate(algorithm | {"surrogate": Clip(epsilon_low=1e-3, epsilon_high=1e-3)})
+    asked, slow = {"other": narrow}, {"learning_rate": 1e-4}
+    found = first_step(tmp_path, asked=asked, algorithm=algorithm, optimizer=slow)
     assert found.other is not None
     assert found.other.cosine is not None
     assert (found.other.cosine > 1 - 1e-5) is same
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("updates", [1, 3])
 def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm_would_have_made_the_same_update(
     tmp_path: Path, updates: int
 ) -> None:
-    config = configured(
-        algorithm={"updates_per_batch": updates},
-        budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0},
-        telemetry={"probe_prompts": 2},
-    )
-    witness = trained(config, tmp_path)
+    algorithm, telemetry = {"updates_per_batch": updates}, {"probe_prompts": 2}
+    config, witness = trained(tmp_path, steps=2, every=1, algorithm=algorithm, telemetry=telemetry)
     live = next(group.index for group in witness.steps[1].groups if group.state == "live")
-    content = replay_of(config, tmp_path, witness, 1).explain(1, group=live, other=config.algorithm)
-    found = content.replayed
-    assert found is not None
+    replay = replay_of(config, tmp_path, witness, 1)
+    found, groups = explained(replay, 1, group=live, other=config.algorithm)
     assert found.detail is not None
     assert found.other is not None
-    whole = found.groups[live].share
-    assert sum(part.share for part in found.detail.completions) == pytest.approx(whole, rel=1e-3)
-    for part, tokens, one in zip(
-        found.detail.completions, found.detail.tokens, content.groups[live].completions, strict=True
-    ):
+    whole, parts = found.groups[live].share, found.detail.completions
+    assert sum(part.share for part in parts) == pytest.approx(whole, rel=1e-3)
+    for part, tokens, one in zip(parts, found.detail.tokens, groups[live].completions, strict=True):
         assert len(tokens) == one.token_count
         assert sum(tokens) == pytest.approx(part.share, rel=1e-3, abs=1e-7)
     assert found.other.cosine == pytest.approx(1, abs=1e-5)
     assert found.other.update_norm == pytest.approx(found.update_norm, rel=1e-5)
-    probes = [group for group in content.groups if group.state == "probe"]
+    probes = [group for group in groups if group.state == "probe"]
     for group, changes in zip(probes, found.other.probes, strict=True):
         for one, change in zip(group.completions, changes, strict=True):
             assert one.logprob_sum is not None
@@ -238,73 +206,46 @@ def test_completions_and_tokens_add_up_to_their_group_and_the_runs_own_algorithm
             assert change == pytest.approx(one.logprob_sum_after - one.logprob_sum, abs=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_another_algorithm_starts_from_the_weights_and_moments_that_the_step_found(tmp_path: Path, step: int) -> None:
-    ours = configured(budget={"steps": 2, "checkpoint_every": 1, "eval_every": 0, "seed": 3})
+    ours, witness = trained(tmp_path, steps=2, every=1, seed=3)
     other = ours.algorithm.model_copy(update={"advantage": GroupCenter()})
     theirs = ours.model_copy(update={"algorithm": other})
-    witness = trained(ours, tmp_path / "ours")
     start = step or None
-    found = replay_of(ours, tmp_path / "ours", witness, start).explain(step, other=other).replayed
+    found, _ = explained(replay_of(ours, tmp_path, witness, start), step, other=other)
     # the other algorithm's own run, from the same checkpoint: its records are those of ours, but for what follows from its estimator
-    replay = replay_of(theirs, tmp_path / "ours", witness, start)
+    replay = replay_of(theirs, tmp_path, witness, start)
     before = [one.detach().clone() for one in replay._policy.parameters()]
     _, drawn = replay._draw(step, lambda *_: None)
     replay._step.update(step, drawn, PhaseClock(), lambda *_: None)
     moved = [one.detach() - held for one, held in zip(replay._policy.parameters(), before, strict=True)]
-    assert found is not None
     assert found.other is not None
     assert found.other.update_norm == pytest.approx(norm_of(moved), rel=1e-5)
 
 
-def recorded_with(witness: Witness, step: int, change: dict[str, object]) -> None:
-    """Change the first completion that the witness heard of at a step."""
-    report = witness.steps[step]
-    first, *others = report.groups
-    one, *rest = first.completions
-    changed = first.model_copy(update={"completions": [one.model_copy(update=change), *rest]})
-    place = next(place for place, (_, message) in enumerate(witness.messages) if message is report)
-    witness.messages[place] = ("report", report.model_copy(update={"groups": [changed, *others]}))
-
-
-@pytest.fixture(scope="module")
-def one_step(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrpoConfig, Path, Witness]:
-    """A run of a step, whose records a test may change in a witness of its own."""
-    config = configured(budget={"steps": 1, "checkpoint_every": 0, "eval_every": 0})
-    folder = tmp_path_factory.mktemp("one-step")
-    return config, folder, trained(config, folder)
-
-
-def with_first_changed(original: Witness, change: dict[str, object]) -> Witness:
-    """The same, but for the first completion of step 0."""
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"text": "another"}, r"Step 0 .* other completions are recorded of it"),
+        ({"advantage": 0.25}, "advantage"),
+        ({"logprob_sum": -1.0}, "logprob_sum"),
+    ],
+)
+def test_a_replay_that_is_not_the_step_to_the_last_bit_ends_with_what_differs(
+    tmp_path: Path, change: dict[str, object], says: str
+) -> None:
+    config, original = trained(tmp_path)
     witness, report = Witness(), original.steps[0]
     first, *others = report.groups
     one, *rest = first.completions
     changed = first.model_copy(update={"completions": [one.model_copy(update=change), *rest]})
     witness.messages = [("report", report.model_copy(update={"groups": [changed, *others]}))]
-    return witness
-
-
-def test_a_replay_that_is_not_the_step_ends_with_what_differs(one_step: tuple[GrpoConfig, Path, Witness]) -> None:
-    config, folder, original = one_step
-    witness = with_first_changed(original, {"text": "another"})
-    with pytest.raises(NotTheSame, match=r"Step 0 .* other completions are recorded of it"):
-        replay_of(config, folder, witness, None).repeat(0)
-
-
-@pytest.mark.parametrize("change", [{"advantage": 0.25}, {"logprob_sum": -1.0}])
-def test_a_replay_whose_numbers_differ_in_the_last_bit_is_refused(
-    one_step: tuple[GrpoConfig, Path, Witness], change: dict[str, object]
-) -> None:
-    config, folder, original = one_step
-    with pytest.raises(NotTheSame, match=next(iter(change))):
-        replay_of(config, folder, with_first_changed(original, change), None).explain(0)
+    with pytest.raises(NotTheSame, match=says):
+        replay_of(config, tmp_path, witness, None).explain(0)
 
 
 def test_a_step_far_after_its_checkpoint_says_meanwhile_how_far_it_is(tmp_path: Path) -> None:
-    config = configured(budget={"steps": 3, "checkpoint_every": 1, "eval_every": 0})
-    original = trained(config, tmp_path)
+    config, original = trained(tmp_path, steps=3, every=1)
     asked = ReplayConfig(
         model=Model(source="run:1@1"), origin=None, run=1, step=2, checkpoint=1, device="CPU", versions={}, group=0
     )

@@ -16,6 +16,7 @@ from backend.contract.protocol import REPORT_BYTES, LogLine, Report, TraceFile
 from backend.contract.report_parts import in_parts
 from worker import reporter
 from worker.reporter import Channels, Place, Reporter, StepContent
+from worker.rollout.engine import quiet
 from worker.store import Store
 
 TRACE = TraceFile(sha256="0" * 64, data="x" * 400, rows=1)
@@ -36,11 +37,10 @@ def large(index: int, *texts: str, error: str | None = None) -> GroupReport:
     return group(index).model_copy(update={"completions": members})
 
 
-def test_a_report_that_fits_is_sent_as_it_is() -> None:
-    report = step(group(0), group(1), trace=TRACE)
-    assert list(in_parts(report)) == [report]
+def test_a_report_that_fits_or_has_no_groups_is_sent_as_it_is() -> None:
     lines = Report(attempt=1, seq=0, logs=[LogLine(message="x" * 5000)])
-    assert list(in_parts(lines, room=1000)) == [lines]
+    for report in (step(group(0), group(1), trace=TRACE), lines):
+        assert list(in_parts(report, room=2000)) == [report]
 
 
 def test_a_large_step_comes_in_parts_with_each_group_once_and_the_rest_last() -> None:
@@ -96,13 +96,7 @@ def test_of_a_conversation_of_very_many_turns_as_many_are_kept_as_fit() -> None:
 def reporting(
     place: Path, send: Callable[[str, BaseModel], None], attempt: int, tell: Callable[[Reporter], None]
 ) -> None:
-    channels = Channels(
-        send=send,
-        show=lambda _: None,
-        requested=lambda: "nothing",
-        between_steps=lambda: None,
-        shutting_down=lambda: False,
-    )
+    channels = Channels(send, quiet, lambda: "nothing", quiet, lambda: False)
     one = Reporter(Place(1, attempt, Store(place), "store", None, "CPU", {}), channels, total_steps=3, elapsed=0.0)
     with one:
         tell(one)
@@ -128,14 +122,12 @@ def test_a_step_that_is_larger_than_a_body_may_be_arrives_whole(backend: Backend
     actor = Actor(backend.client).begin()
     groups = [large(index, "a" * 2**20, "b" * 2**20) for index in range(33)]
     assert sum(size(step(one)) for one in groups) > REPORT_BYTES
-
-    def tell(one: Reporter) -> None:
-        one.step(0, lambda: StepContent({"reward": 1.0}, groups))
-
-    def send(kind: str, message: BaseModel) -> None:
-        getattr(backend.client, kind)(actor.run_id, message)
-
-    reporting(tmp_path, send, actor.attempt, tell)
+    reporting(
+        tmp_path,
+        lambda kind, message: getattr(backend.client, kind)(actor.run_id, message),
+        actor.attempt,
+        lambda one: one.step(0, lambda: StepContent({"reward": 1.0}, groups)),
+    )
     assert backend.client.run(actor.run_id).progress.step == 1
     listed = backend.client.groups(actor.run_id, sort="index").items
     assert [one.index for one in listed] == list(range(33))

@@ -1,7 +1,6 @@
 """The sampling engine."""
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from worker_models import items, random_policy, roll_out, tiny_policy
+from worker_models import ask, random_policy, roll_out, tiny_policy
 
 from backend.contract.algorithm import Logprobs
 from backend.contract.grpo import GrpoConfig
@@ -24,9 +23,7 @@ from worker.rollout.draws import Draws, uniforms
 from worker.rollout.engine import Completion, Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
-from worker.rollout.stop_texts import StopTexts
 
-decode = Policy.decode
 CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=4))
 
 
@@ -56,27 +53,11 @@ def test_a_completion_does_not_depend_on_how_many_fit_beside_it(monkeypatch: pyt
     "decoding", [{}, {"temperature": 0.7, "top_k": 5}, {"stop": ["</think>"]}, {"max_new_tokens": 1}]
 )
 def test_the_fast_sampler_draws_what_the_plain_one_draws(decoding: dict[str, Any], logprobs: Logprobs) -> None:
-    prompts = [tiny_policy(reference=False).encode(item)[1] for item in items(3)]
-    fast, plain = (
-        NativeEngine(tiny_policy(reference=False, fast=fast)).sample(
-            Request(
-                prompts,
-                group_size=4,
-                decoding=Decoding.model_validate(decoding),
-                draws=Draws(1, "train", 2),
-                logprobs=logprobs,
-                first_group=5,
-            )
-        )
-        for fast in (True, False)
-    )
+    asked = ask(tiny_policy(reference=False), 3, 4, Draws(1, "train", 2), **decoding)
+    asked = replace(asked, logprobs=logprobs, first_group=5)
+    fast, plain = (NativeEngine(tiny_policy(reference=False, fast=fast)).sample(asked) for fast in (True, False))
     for one, other in zip(fast, plain, strict=True):
-        assert (one.ids, one.text, one.finish_reason, one.supports) == (
-            other.ids,
-            other.text,
-            other.finish_reason,
-            other.supports,
-        )
+        assert replace(one, logprobs=[]) == replace(other, logprobs=[])
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
@@ -87,12 +68,8 @@ def test_a_group_is_told_of_when_its_last_completion_ends_and_texts_are_there() 
         assert p not in told
         told[p] = [completion.text for completion in group]
 
-    prompts = [policy.encode(item)[1] for item in items(5)]
-    completions = NativeEngine(policy).sample(
-        Request(prompts, group_size=3, decoding=Decoding(), draws=Draws(0, "train")),
-        on_group=tell,
-        on_progress=progress.append,
-    )
+    asked = ask(policy, 5, 3, Draws(0, "train"))
+    completions = NativeEngine(policy).sample(asked, on_group=tell, on_progress=progress.append)
     texts = [completion.text for completion in completions]
     assert told == {p: texts[3 * p : 3 * p + 3] for p in range(5)}
     assert list(told) != sorted(told)  # as they end
@@ -102,17 +79,13 @@ def test_a_group_is_told_of_when_its_last_completion_ends_and_texts_are_there() 
 
 def test_the_weights_of_now_are_sampled() -> None:
     policy = tiny_policy(reference=False)
-    engine, prompts = NativeEngine(policy), [policy.encode(items(1)[0])[1]]
-
-    def greedy(engine: NativeEngine) -> list[int]:
-        return engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))[0].ids
-
-    before = greedy(engine)
+    engine, asked = NativeEngine(policy), ask(policy, 1, 1, None)
+    before = engine.sample(asked)[0].ids
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     policy.updates += 1
-    assert greedy(engine) == greedy(NativeEngine(policy)) != before
+    assert engine.sample(asked)[0].ids == NativeEngine(policy).sample(asked)[0].ids != before
 
 
 def wrong_output(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +156,15 @@ def test_draws_are_uniform_and_the_same_on_every_machine() -> None:
     assert (drawn[:2, :2] * 2**24).int().tolist() == [[7495455, 6830726], [3161313, 16543677]]
 
 
-def test_tokens_come_as_often_as_their_probability_says() -> None:
+def test_tokens_come_as_often_as_their_probability_says_and_those_of_probability_zero_never() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).repeat(20_000, 1)
     drawn = uniforms_at(Draws(3, "train"), list(range(20_000)), [0] * 20_000, range(1))[:, 0]
     chosen = choose(logits / 0.8, drawn)
     measured = torch.bincount(chosen, minlength=4) / 20_000
     assert (measured - (logits[0] / 0.8).softmax(-1)).abs().max() < 0.01
+    logits = torch.full((3, 10), float("-inf"))
+    logits[:, 4] = 0.0
+    assert choose(logits, torch.tensor([0.0, 0.5, 1 - 2.0**-24])).tolist() == [4, 4, 4]
 
 
 def test_top_k_and_top_p_keep_the_likeliest() -> None:
@@ -216,24 +192,12 @@ def test_the_likeliest_that_make_up_p_are_those_of_its_definition(most: int, spr
 
 
 @MOST
-def test_large_logits_keep_as_many_tokens_as_small_ones(most: int) -> None:
+def test_large_logits_keep_as_many_tokens_as_small_ones_and_a_p_that_rounds_to_zero_the_likeliest(most: int) -> None:
     small = -0.25 * torch.arange(3000.0)[None]
     for top_p in (0.5, 0.9, 0.9999):
         expected = small >= choice._edge(small, top_p, most)
         assert torch.equal(small + 2.0**20 >= choice._edge(small + 2.0**20, top_p, most), expected)
-
-
-@MOST
-def test_a_p_that_rounds_to_zero_keeps_the_likeliest(most: int) -> None:
-    logits = torch.tensor([[0.0, 2.0, 1.0]])
-    assert choice._edge(logits, 1e-60, most).tolist() == [[2.0]]
-
-
-def test_a_token_of_probability_zero_is_never_chosen() -> None:
-    logits = torch.full((3, 10), float("-inf"))
-    logits[:, 4] = 0.0
-    drawn = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
-    assert choose(logits, drawn).tolist() == [4, 4, 4]
+    assert choice._edge(small, 1e-60, most).tolist() == [[0.0]]
 
 
 def test_a_row_that_is_alone_is_added_up_as_rows_beside_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,26 +210,7 @@ def test_a_row_that_is_alone_is_added_up_as_rows_beside_others_are(monkeypatch: 
     assert min(rows) == 2
 
 
-@pytest.mark.parametrize("text", ["=", "</think>", "2 + 2", "éa", "nowhere"])
-def test_a_stop_text_is_found_where_the_whole_completion_first_has_it(text: str) -> None:
-    policy = tiny_policy(reference=False)
-    draw, read = random.Random(text), list[int]()
-    pieces = [*policy.tokenizer.encode("2 + 2 = 4 </think> éa"), *policy.stop_ids]
-    for _ in range(20):
-        ids = draw.choices(pieces, k=120)
-        first = next((count for count in range(1, 121) if text in policy.decode(ids[:count])), None)
-        stop = StopTexts(policy, ["no such text", text])
-        read.clear()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Policy, "decode", lambda self, some: read.append(len(some)) or decode(self, some))
-            for looked in range(0, 120, 8):
-                if (found := stop.end_of(ids[: looked + 8], looked)) is not None:
-                    break
-                assert max(read) < 60
-        assert found == first
-
-
-def test_completions_end_at_the_end_token_or_the_limit() -> None:
+def test_completions_end_at_the_end_token_a_stop_text_or_the_limit() -> None:
     policy = tiny_policy(reference=False)
     short = roll_out(policy, GrpoConfig(sampling=Sampling(prompts_per_step=2, group_size=2, max_new_tokens=5)))
     assert {completion.finish_reason for completion in short.completions_R} == {"length"}
@@ -273,29 +218,15 @@ def test_completions_end_at_the_end_token_or_the_limit() -> None:
     whole = roll_out(policy, CONFIG).completions_R
     assert {completion.finish_reason for completion in whole} == {"stop"}
     assert all(completion.ids[-1] == 257 and 257 not in completion.ids[:-1] for completion in whole)
-
-
-def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
-    engine = NativeEngine(tiny_policy(reference=False))
-    engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized"))
-    assert engine._slots is not None
-    assert engine._slots.allowed is None
-
-
-def test_a_stop_text_ends_a_completion() -> None:
-    policy = tiny_policy(reference=False)
-    prompts = [policy.encode(item)[1] for item in items(2)]
-    for completion in NativeEngine(policy).sample(
-        Request(prompts, group_size=2, decoding=Decoding(stop=["</think>"]), draws=Draws(0, "train"))
-    ):
+    for completion in NativeEngine(policy).sample(ask(policy, 2, 2, Draws(0, "train"), stop=["</think>"])):
         assert completion.text.endswith("</think>")
         assert completion.finish_reason == "stop"
 
 
 def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
     policy = tiny_policy(reference=False)
-    prompt = policy.encode(items(1)[0])[1]
-    mine = NativeEngine(policy).sample(Request([prompt], group_size=1, decoding=Decoding(), draws=None))[0]
+    asked = ask(policy, 1, 1, None)
+    [prompt], [mine] = asked.prompts_P, NativeEngine(policy).sample(asked)
     theirs = policy.model.generate(  # type: ignore[operator]
         torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=48, do_sample=False
     )
@@ -304,19 +235,20 @@ def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
 
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
     with pytest.raises(RunFailure, match=r"250 tokens and 10 new ones exceed the model's context of 256"):
-        NativeEngine(random_policy()).sample(
-            Request([[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None)
-        )
+        NativeEngine(random_policy()).sample(Request([[1] * 250], 2, Decoding(max_new_tokens=10), draws=None))
 
 
-def test_after_training_ran_out_of_memory_keys_and_values_take_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_policy_is_trained_a_cpu_keeps_no_logits_and_keys_and_values_take_half_as_much_once_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine, token_bytes = NativeEngine(tiny_policy(reference=False)), 2 * 4 * 128 * 4
     monkeypatch.setattr(sampler, "cache_bytes", lambda device, promised: 8 * 32 * token_bytes)
-    request = Request([[5]], 8, Decoding(max_new_tokens=4), Draws(0, "train"))
+    request = Request([[5]], 8, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized")
     counts = []
     for _ in range(3):
         engine.sample(request)
         assert engine._slots is not None
+        assert engine._slots.allowed is None
         counts.append(engine._slots.count)
         assert engine.make_room()
         assert not engine.make_room()  # nothing is held

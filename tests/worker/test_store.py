@@ -4,9 +4,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from processes import free_port, wait_until
@@ -17,20 +18,16 @@ from backend.bucket import bucket as buckets
 from backend.bucket.bucket import MANIFEST, Bucket, BucketTrouble
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
-from worker import store as stores
 from worker.checkpoint import Saved, complete_checkpoint, damage
 from worker.compute import _fetch_bases
 from worker.errors import Interrupted, RunFailure
 from worker.reporter import Channels, Place, Reporter
+from worker.rollout.engine import quiet
 from worker.store import Store
 from worker.uploads import MOST_WAITING, Uploads
 
 PATH = "run-7/step-20-attempt-1"
 FILES = {"model/config.json": b"{}", "model/model.safetensors": b"w" * 300_000, "optimizer.safetensors": b"o" * 100}
-
-
-class Cut(Exception):
-    """Stands for the end of the process."""
 
 
 def saved(store: Store, path: str = PATH, files: dict[str, bytes] = FILES) -> Saved:
@@ -68,31 +65,25 @@ def test_a_checkpoint_reaches_another_machine_as_it_was_saved_the_model_alone_fi
     assert not there.has(PATH)
     assert there.fetch(PATH, one.sha256) is None
     assert there.has(PATH)
+    (there.folder / PATH / "optimizer.safetensors").write_bytes(b"other")  # damaged on this disk: it is mended
+    assert there.fetch(PATH, one.sha256) is None
     assert damage(there.folder / PATH, one.sha256) is None
     assert {name: (there.folder / PATH / name).read_bytes() for name in FILES} == FILES
 
 
 def test_an_upload_that_is_cut_short_at_any_object_is_no_checkpoint_and_is_cleared_away(
-    here: Store, there: Store
+    here: Store, there: Store, bucket: Bucket
 ) -> None:
     one = saved(here)
     for objects in range(len(FILES) + 1):
-        left = iter(range(objects))
-
-        def cut(count: int, left: object = left) -> None:
-            if next(left, None) is None:  # type: ignore[call-overload]
-                raise Cut
-
-        with suppress(Cut):
-            here.upload(one.folder, set(), cut)
-            raise AssertionError("the upload was not cut short")
+        with pytest.raises(Interrupted):
+            here.upload(one.folder, set(), Mock(side_effect=[*[None] * objects, Interrupted]))
         if objects < len(FILES):
             assert there.fetch(PATH, one.sha256) == "it is not in the bucket"
             here.remove_unfinished(7, before=1)
-            assert here.bucket is not None
-            assert here.bucket.keys("run-7"), "what this attempt writes is not removed"
+            assert bucket.keys("run-7"), "what this attempt writes is not removed"
             here.remove_unfinished(7, before=2)
-            assert here.bucket.keys("run-7") == []
+            assert bucket.keys("run-7") == []
 
 
 def test_what_was_uploaded_before_an_outage_is_not_uploaded_again(here: Store) -> None:
@@ -117,29 +108,22 @@ def test_what_is_damaged_in_the_bucket_or_missing_there_is_named_and_not_used(
     assert wrong == ("it is not in the bucket" if name == MANIFEST else f"{name} is not in the bucket")
 
 
-def test_a_copy_that_was_damaged_on_this_disk_is_mended_from_the_bucket(here: Store) -> None:
-    one = uploaded(here)
-    (one.folder / "optimizer.safetensors").write_bytes(b"other")
-    assert here.fetch(PATH, one.sha256) is None
-    assert (one.folder / "optimizer.safetensors").read_bytes() == FILES["optimizer.safetensors"]
-
-
-def test_a_manifest_leads_out_of_no_folder(here: Store, there: Store, bucket: Bucket, tmp_path: Path) -> None:
-    one = uploaded(here)
-    manifest = json.loads((one.folder / MANIFEST).read_text())
-    manifest["files"]["../../outside"] = {"size": 2, "sha256": "0"}
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    bucket.put(f"{PATH}/{MANIFEST}", tmp_path / MANIFEST)
-    assert there.fetch(PATH, None) == "manifest.json names the file '../../outside'"
-
-
-@pytest.mark.parametrize("content", [b"torn {", b"[]", b"{}", b'{"files": {"model/config.json": 1}}'])
-def test_what_is_no_manifest_is_damage_also_if_nobody_knows_its_hash(
-    there: Store, bucket: Bucket, tmp_path: Path, content: bytes
+@pytest.mark.parametrize(
+    ("content", "damage"),
+    [
+        *(
+            (content, "in the bucket is not a manifest")
+            for content in ("torn {", "[]", '{"files": {"config.json": 1}}')
+        ),
+        ('{"files": {"../../outside": {"size": 2, "sha256": "0"}}}', "names the file '../../outside'"),
+    ],
+)
+def test_what_is_no_manifest_or_leads_out_of_its_folder_is_damage_also_if_nobody_knows_its_hash(
+    there: Store, bucket: Bucket, tmp_path: Path, content: str, damage: str
 ) -> None:
-    (tmp_path / MANIFEST).write_bytes(content)
+    (tmp_path / MANIFEST).write_text(content)
     bucket.put(f"{PATH}/{MANIFEST}", tmp_path / MANIFEST)
-    assert there.fetch(PATH, None) == "manifest.json in the bucket is not a manifest"
+    assert there.fetch(PATH, None) == f"manifest.json {damage}"
 
 
 @pytest.mark.thorough
@@ -188,15 +172,16 @@ def test_what_the_backend_forgot_goes_here_and_in_the_bucket_and_what_waits_to_b
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(here: Store, s3: S3Server) -> None:
+def test_what_cannot_be_removed_now_ends_nothing_and_goes_beside_the_next_one(
+    here: Store, bucket: Bucket, s3: S3Server
+) -> None:
     for step in (20, 40, 60):
         uploaded(here, f"run-7/step-{step}-attempt-1")
     s3.stop()
     here.remove(7, ["run-7/step-40-attempt-1"], upto=(1, 40))
     s3.start()
     here.remove(7, ["run-7/step-60-attempt-1"], upto=(1, 60))
-    assert here.bucket is not None
-    assert {key.split("/")[1] for key in here.bucket.keys("run-7")} == {"step-60-attempt-1"}
+    assert {key.split("/")[1] for key in bucket.keys("run-7")} == {"step-60-attempt-1"}
 
 
 def test_copies_make_room_the_longest_unused_first_but_not_what_is_in_use_or_waits(here: Store) -> None:
@@ -266,64 +251,61 @@ def test_the_checkpoints_under_an_adapter_come_with_it(here: Store, there: Store
 
 
 def test_what_a_run_keeps_beside_its_checkpoints_is_found_by_the_next_worker(here: Store, there: Store) -> None:
-    pairs = here.folder / "run-7" / "pairs.jsonl"
-    there.find(there.folder / "run-7" / "pairs.jsonl", lambda *_: None)
-    assert not (there.folder / "run-7" / "pairs.jsonl").exists()
+    pairs, found = (store.folder / "run-7" / "pairs.jsonl" for store in (here, there))
+    there.find(found, lambda *_: None)
+    assert not found.exists()
     pairs.parent.mkdir(parents=True)
     pairs.write_bytes(b"pairs")
     here.share(pairs, lambda *_: None)
-    there.find(there.folder / "run-7" / "pairs.jsonl", lambda *_: None)
-    assert (there.folder / "run-7" / "pairs.jsonl").read_bytes() == b"pairs"
+    there.find(found, lambda *_: None)
+    assert found.read_bytes() == b"pairs"
 
 
-def quick_pauses() -> object:
-    while True:
-        yield 0.1
+class Heard(Uploads):
+    """Uploads that are tried again soon, and what they tell."""
+
+    def __init__(self, store: Store) -> None:
+        self.registered, self.said = list[int](), list[str]()
+        super().__init__(store, lambda step, _: self.registered.append(step), lambda _, text: self.said.append(text))
 
 
-class Heard:
-    """What uploads tell."""
-
-    def __init__(self) -> None:
-        self.registered: list[int] = []
-        self.said: list[str] = []
-
-    def uploads(self, store: Store) -> Uploads:
-        return Uploads(store, lambda step, _: self.registered.append(step), lambda level, text: self.said.append(text))
+@pytest.fixture
+def uploads(here: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    monkeypatch.setattr("worker.uploads.pauses", lambda: repeat(0.1))
+    one = Heard(here)
+    yield one
+    one.leave()
 
 
 def test_checkpoints_of_an_outage_wait_are_said_once_and_are_registered_in_order(
-    here: Store, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    here: Store, uploads: Heard, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
     monkeypatch.setattr("worker.uploads.HURRIED_SECONDS", 1.0)
-    heard = Heard()
-    uploads = heard.uploads(here)
     s3.stop()
     try:
         for step in range(1, MOST_WAITING + 1):
             uploads.add(step, saved(here, f"run-7/step-{step}-attempt-1"))
-        wait_until(lambda: heard.said, "the outage is said")
+        wait_until(lambda: uploads.said, "the outage is said")
         shown: list[tuple[int, int]] = []
         assert not uploads.wait(lambda *what: shown.append(what), hurried=lambda: True)
         assert shown
-        assert heard.registered == []
+        assert uploads.registered == []
     finally:
         s3.start()
     assert uploads.wait(lambda *_: None)
-    assert heard.registered == list(range(1, MOST_WAITING + 1))
-    assert len(heard.said) == 2
-    assert "checkpoint 1 is not in the bucket yet" in heard.said[0]
-    assert heard.said[1] == "checkpoint 1 is in the bucket now"
+    assert uploads.registered == list(range(1, MOST_WAITING + 1))
+    assert len(uploads.said) == 2
+    assert "checkpoint 1 is not in the bucket yet" in uploads.said[0]
+    assert uploads.said[1] == "checkpoint 1 is in the bucket now"
     for folder in here.folder.glob("run-7/*"):
         os.utime(folder, (0, 0))
     Store(here.folder, here.bucket).make_room()
     assert not list(here.folder.glob("run-7/*")), "what is in the bucket makes room"
-    uploads.leave()
 
 
-def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.uploads.pauses", quick_pauses)
+def test_what_an_outage_cut_short_is_not_counted_twice(
+    here: Store, uploads: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upload, tries, counted = Store.upload, iter(range(3)), list[int]()
 
     def cut(store: Store, folder: Path, uploaded: set[str], on_bytes: Callable[[int], None]) -> None:
@@ -335,34 +317,30 @@ def test_what_an_outage_cut_short_is_not_counted_twice(here: Store, monkeypatch:
         upload(store, folder, uploaded, on_bytes)
 
     monkeypatch.setattr(Store, "upload", cut)
-    uploads, one = Heard().uploads(here), saved(here)
+    one = saved(here)
     uploads.add(1, one)
     assert uploads.wait(lambda *_: None)
     assert counted == [0, 2, 2, 2], "what is whole in the bucket"
     assert uploads._bytes == one.size_bytes == uploads._total
-    uploads.leave()
 
 
 def test_an_upload_that_nobody_waits_for_ends_and_registers_nothing(
-    here: Store, monkeypatch: pytest.MonkeyPatch
+    here: Store, uploads: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Heard()
-    uploads = heard.uploads(here)
     upload: Callable[..., None] = Store.upload
 
     def leaving(store: Store, *given: object) -> None:
         uploads.leave()
         upload(store, *given)
 
-    monkeypatch.setattr(stores.Store, "upload", leaving)
+    monkeypatch.setattr(Store, "upload", leaving)
     uploads.add(1, saved(here))
     uploads.thread.join(30)
     assert not uploads.thread.is_alive()
-    assert heard.registered == []
+    assert uploads.registered == []
 
 
-def test_a_checkpoint_that_cannot_be_read_any_more_ends_the_run(here: Store) -> None:
-    uploads = Heard().uploads(here)
+def test_a_checkpoint_that_cannot_be_read_any_more_ends_the_run(here: Store, uploads: Heard) -> None:
     one = saved(here)
     (one.folder / "optimizer.safetensors").unlink()
     uploads.add(1, one)
@@ -379,13 +357,7 @@ def test_an_attempt_that_ends_before_the_bucket_is_back_says_so_and_registers_no
     buckets._s3.cache_clear()
     sent: list[BaseModel] = []
     shown: list[Progress] = []
-    channels = Channels(
-        send=lambda _, message: sent.append(message),
-        show=shown.append,
-        requested=lambda: "nothing",
-        between_steps=lambda: None,
-        shutting_down=lambda: True,
-    )
+    channels = Channels(lambda _, message: sent.append(message), shown.append, lambda: "nothing", quiet, lambda: True)
     place = Place(7, 1, here, "store", None, "CPU", {})
     with Reporter(place, channels, total_steps=20, elapsed=0.0) as reporter:
         reporter.checkpoint(20, lambda: saved(here))

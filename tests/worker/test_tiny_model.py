@@ -12,7 +12,6 @@ import worker.models
 from worker.tasks.arithmetic import is_held_out, problems, read_by_precedence, read_left_to_right
 
 MODEL = Path(worker.models.__path__[0]) / "tiny_arithmetic"
-MAX_BYTES = 8 * 2**20
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +24,8 @@ def model() -> LlamaForCausalLM:
     return AutoModelForCausalLM.from_pretrained(MODEL)
 
 
-def held_out_expressions() -> list[str]:
-    pool = problems(operands=3, low=1, high=9, operators=("+", "-", "x"), precedence=True)
-    return [problem.expression for problem in pool if is_held_out(problem.expression)][:500]
-
-
 def test_the_model_is_small_enough_to_ship() -> None:
-    assert sum(file.stat().st_size for file in MODEL.iterdir()) <= MAX_BYTES
+    assert sum(file.stat().st_size for file in MODEL.iterdir()) <= 8 * 2**20
 
 
 @given(text=st.text())
@@ -39,21 +33,17 @@ def test_any_text_comes_back_exactly(tokenizer: PreTrainedTokenizerFast, text: s
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_a_worked_solution_comes_back_exactly_and_is_about_twenty_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_tokenizer_renders_and_ends_what_the_model_was_trained_on(
+    tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM
+) -> None:
     text = read_by_precedence("9 - 2 x 6").text
     token_ids = tokenizer.encode(text)
     assert tokenizer.decode(token_ids, skip_special_tokens=True) == text
     assert len(token_ids) <= 25
-
-
-def test_end_and_padding_are_two_different_tokens(tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM) -> None:
-    assert None not in (tokenizer.eos_token_id, tokenizer.pad_token_id)
-    assert tokenizer.eos_token_id != tokenizer.pad_token_id
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
-
-
-def test_the_chat_template_renders_what_the_model_was_trained_on(tokenizer: PreTrainedTokenizerFast) -> None:
+    end, padding = tokenizer.eos_token_id, tokenizer.pad_token_id
+    assert None not in (end, padding)
+    assert end != padding
+    assert (model.generation_config.eos_token_id, model.generation_config.pad_token_id) == (end, padding)
     messages = [{"role": "user", "content": "Calculate 2 + 2 x 6"}]
     prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert prompt == "<user>Calculate 2 + 2 x 6<assistant>"
@@ -67,19 +57,16 @@ def test_sampling_held_out_problems_gives_about_half_right_and_hardly_anything_b
     tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM
 ) -> None:
     torch.manual_seed(0)
-    expressions = held_out_expressions()
+    pool = problems(operands=3, low=1, high=9, operators=("+", "-", "x"), precedence=True)
+    expressions = [problem.expression for problem in pool if is_held_out(problem.expression)][:500]
     prompts = [f"<user>Calculate {expression}<assistant>" for expression in expressions]
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     sampled = model.generate(**inputs)[:, inputs.input_ids.shape[1] :]
     completions = tokenizer.batch_decode(sampled, skip_special_tokens=True)
-    right = [
-        completion == read_by_precedence(expression).text
-        for completion, expression in zip(completions, expressions, strict=True)
-    ]
-    wrong = [
-        completion == read_left_to_right(expression).text
-        for completion, expression in zip(completions, expressions, strict=True)
-    ]
-    assert 0.42 <= sum(right) / len(right) <= 0.58
-    assert sum(right) + sum(wrong) >= 0.95 * len(right)
+    right, wrong = (
+        sum(completion == read(asked).text for completion, asked in zip(completions, expressions, strict=True))
+        for read in (read_by_precedence, read_left_to_right)
+    )
+    assert 0.42 <= right / len(expressions) <= 0.58
+    assert right + wrong >= 0.95 * len(expressions)
     assert (sampled == tokenizer.eos_token_id).any(dim=1).float().mean() >= 0.99

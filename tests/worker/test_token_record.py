@@ -96,7 +96,8 @@ def test_metrics_are_of_the_tokens_that_went_through_the_pass() -> None:
 
 def test_a_trace_of_what_was_left_out_has_its_tokens_and_null_for_the_rest() -> None:
     scored, _, tokens = dead_group([0, 1])
-    file = trace_file([1, 2], TokenTexts(tiny_policy(reference=False).tokenizer), scored.rollout, tokens)
+    texts = TokenTexts(tiny_policy(reference=False).tokenizer)
+    file = trace_file([1, 2], texts, scored.rollout, tokens)
     assert file is not None
     passed, left_out = pq.read_table(BufferReader(base64.b64decode(file.data))).to_pylist()
     assert passed["old_logprob"] == [-0.5]
@@ -104,10 +105,7 @@ def test_a_trace_of_what_was_left_out_has_its_tokens_and_null_for_the_rest() -> 
     assert left_out["token_ids"] == [5, 5]
     assert left_out["sampling_logprob"] == [-1.0, -1.0]
     assert all(left_out[name] is None for name in ("old_logprob", "logprob", "entropy", "ratio", "kl", "clipped"))
-
-
-def test_traces_of_a_step_in_which_nothing_passed_have_the_samplers_side() -> None:
-    scored, _, tokens = dead_group([])
-    file = trace_file([0], TokenTexts(tiny_policy(reference=False).tokenizer), scored.rollout, tokens)
+    scored, _, tokens = dead_group([])  # nothing passed: there is the sampler's side
+    file = trace_file([0], texts, scored.rollout, tokens)
     assert file is not None
     assert file.rows == 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import ContinuousBatchingConfig, PreTrainedModel
 from transformers.generation.continuous_batching import ContinuousBatchingManager
-from worker_models import items, random_policy, tiny_policy
+from worker_models import ask, random_policy, tiny_policy
 
 from backend.contract.model import Model
 from backend.contract.training import Decoding
@@ -22,14 +22,15 @@ from worker.rollout.transformers_engine import TransformersEngine
 
 pytestmark = pytest.mark.slow
 
+DRAWS = Draws(1, "train")
+
 
 def test_the_policys_model_and_the_process_stay_as_they_were() -> None:
     policy = tiny_policy(reference=False)
-    prompts = [policy.encode(item)[1] for item in items(2)]
+    asked = ask(policy, 2, 1, None)
     attention, generator = policy.config._attn_implementation, torch.get_rng_state()
     parts, threads = list(policy.model.modules()), set(threading.enumerate())
-    mine = TransformersEngine(policy).sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))
-    native = NativeEngine(policy).sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))
+    mine, native = TransformersEngine(policy).sample(asked), NativeEngine(policy).sample(asked)
     assert [one.ids for one in mine] == [one.ids for one in native]
     assert policy.config._attn_implementation == attention
     assert list(policy.model.modules()) == parts
@@ -50,15 +51,14 @@ def test_in_float32_a_library_that_turns_to_flash_attention_by_itself_is_told_an
 
 def test_it_samples_in_the_precision_that_the_policy_samples_in() -> None:
     policy = tiny_policy(Model(dtype="bfloat16"), reference=False)
-    prompts = [policy.encode(item)[1] for item in items(1)]
-    engine = TransformersEngine(policy)
-    (completion,) = engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train")))
+    engine, asked = TransformersEngine(policy), ask(policy, 1, 1, DRAWS)
+    (completion,) = engine.sample(asked)
     assert engine._copy is not None
     assert engine._copy.dtype == torch.bfloat16
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
     assert completion.ids
     policy.updates += 1
-    engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train")))
+    engine.sample(asked)
     assert not any(parameter.requires_grad for parameter in engine._copy.parameters())  # a copy remembers no history
 
 
@@ -66,29 +66,25 @@ def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
     policy = random_policy()
     policy.config.layer_types = ["a kind of layer that nobody wrote"] * 2
     with pytest.raises(RunFailure, match=r"Set sampling\.engine to native") as caught:
-        TransformersEngine(policy).sample(Request([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train")))
+        TransformersEngine(policy).sample(Request([[5, 6]], 2, Decoding(), DRAWS))
     assert caught.value.code == "engine_failed"
 
 
 def test_an_error_of_cuda_in_the_librarys_thread_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     told = SimpleNamespace(error="CUDA error: an illegal memory access was encountered")
     monkeypatch.setattr(ContinuousBatchingManager, "get_result", lambda self, timeout: told)
-    asked = Request([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train"))
     with pytest.raises(RuntimeError) as caught:
-        TransformersEngine(random_policy()).sample(asked)
+        TransformersEngine(random_policy()).sample(Request([[5, 6]], 2, Decoding(), DRAWS))
     assert device_lost(caught.value)
 
 
-@pytest.mark.slow
 def test_a_cache_too_small_for_all_rows_changes_no_log_prob(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers_engine, "_CPU_BLOCKS", 5)
     monkeypatch.setattr(transformers_engine, "_CPU_BATCH_TOKENS", 40)
-    policy, decoding = tiny_policy(reference=False), Decoding(temperature=3.0)
-    prompts = [policy.encode(item)[1] for item in items(3)]
-    completions = TransformersEngine(policy).sample(
-        Request(prompts, group_size=8, decoding=decoding, draws=Draws(1, "train"))
-    )
-    prompts_R = [prompt for prompt in prompts for _ in range(8)]
+    policy = tiny_policy(reference=False)
+    asked = ask(policy, 3, 8, DRAWS, temperature=3.0)
+    completions = TransformersEngine(policy).sample(asked)
+    prompts_R = [prompt for prompt in asked.prompts_P for _ in range(8)]
     batch = TokenBatch.of(prompts_R, [completion.ids for completion in completions], policy.device)
     with torch.no_grad():
         own = policy.logprobs(batch, temperature=3.0).logprob_R_T

@@ -55,6 +55,19 @@ class Room:
         torch.save({"weight": Canary(self.canary)}, buffer)
         return buffer.getvalue()
 
+    def elsewhere(self) -> Path:
+        """A model outside of the root, and a link to it."""
+        folder = self.root.parent / "elsewhere"
+        shutil.copytree(TINY, folder)
+        (self.root / "link").symlink_to(folder)
+        return folder
+
+    def index(self, file: str) -> None:
+        """From here on the model's one weight lies in this file."""
+        (self.model / "model.safetensors").rename(self.root / "model.safetensors")
+        index = {"metadata": {}, "weight_map": {"lm_head.weight": file}}
+        (self.model / "model.safetensors.index.json").write_text(json.dumps(index))
+
     def adapter(self, base: str) -> Path:
         """An adapter in `adapter`, on the base of this name."""
         folder = self.root / "adapter"
@@ -93,23 +106,25 @@ def test_the_canary_of_these_tests_sings(room: Room) -> None:
     assert room.canary.exists()
 
 
-@pytest.mark.parametrize("form", [Room.pickled, Room.zipped])
+FORMS = pytest.mark.parametrize("form", [Room.pickled, Room.zipped])
+
+
+@FORMS
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "shard.bin"])
 def test_pickled_weights_are_refused_by_name_and_by_content(
     room: Room, name: str, form: Callable[[Room], bytes]
 ) -> None:
-    (room.model / "model.safetensors").unlink()
-    (room.model / name).write_bytes(form(room))
     if name == "shard.bin":
-        index = {"metadata": {}, "weight_map": {"lm_head.weight": name}}
-        (room.model / "model.safetensors.index.json").write_text(json.dumps(index))
+        room.index(name)
+    (room.model / "model.safetensors").unlink(missing_ok=True)
+    (room.model / name).write_bytes(form(room))
     refused(room, "model", "cannot be loaded")
     with pytest.raises(RunFailure, match="cannot be loaded"):
         load_reward_model(room.resolve("model"), CPU, "float32")
     assert not room.canary.exists()
 
 
-@pytest.mark.parametrize("form", [Room.pickled, Room.zipped])
+@FORMS
 def test_pickles_beside_a_model_are_never_opened(room: Room, form: Callable[[Room], bytes]) -> None:
     for name in LOADS_ALTHOUGH_PICKLES_LIE_BESIDE:
         (room.model / name).write_bytes(form(room))
@@ -117,21 +132,14 @@ def test_pickles_beside_a_model_are_never_opened(room: Room, form: Callable[[Roo
     assert not room.canary.exists()
 
 
-@pytest.mark.parametrize("form", [Room.pickled, Room.zipped])
-def test_an_adapter_whose_weights_are_a_pickle_is_refused_and_not_tried_again(
-    room: Room, form: Callable[[Room], bytes]
-) -> None:
-    folder = room.adapter(str(room.model))
+def test_an_adapter_is_merged_into_the_base_that_it_names_unless_its_weights_are_a_pickle(room: Room) -> None:
+    for base in (str(room.model), "../model"):
+        folder = room.adapter(base)
+        room.load("adapter")
     (folder / "adapter_model.safetensors").unlink()
-    (folder / "adapter_model.bin").write_bytes(form(room))
-    refused(room, "adapter", "a pickle, which could run code")
-
-
-def test_an_adapter_is_merged_into_the_base_that_it_names_below_the_model_root(room: Room) -> None:
-    room.adapter(str(room.model))
-    room.load("adapter")
-    room.adapter("../model")
-    room.load("adapter")
+    for form in (room.pickled, room.zipped):
+        (folder / "adapter_model.bin").write_bytes(form())
+        refused(room, "adapter", "a pickle, which could run code")
 
 
 @pytest.mark.parametrize(
@@ -152,38 +160,26 @@ def test_an_adapters_settings_that_do_more_than_apply_it_are_refused(
     refused(room, "adapter", named)
 
 
-def test_an_adapters_base_outside_of_the_allowed_places_is_refused(room: Room, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(TINY, elsewhere)
-    (room.root / "link").symlink_to(elsewhere)
+def test_an_adapters_base_outside_of_the_allowed_places_is_refused_and_itself(room: Room) -> None:
+    elsewhere = room.elsewhere()
     for base in (str(elsewhere), "../../elsewhere", str(room.root / "link"), str(room.root / ".." / "elsewhere"), "~"):
         room.adapter(base)
         refused(room, "adapter", "is not a directory below this worker's model root")
-
-
-def test_an_adapter_on_itself_is_refused(room: Room) -> None:
     room.adapter("../adapter")
     refused(room, "adapter", "names no base model that can be used")
 
 
-def test_a_model_that_a_link_or_two_dots_lead_to_outside_of_the_root_is_refused(room: Room, tmp_path: Path) -> None:
-    shutil.copytree(TINY, tmp_path / "elsewhere")
-    (room.root / "link").symlink_to(tmp_path / "elsewhere")
+def test_a_model_or_shard_that_a_link_or_two_dots_lead_to_outside_of_its_place_is_refused(room: Room) -> None:
+    elsewhere = room.elsewhere()
     refused(room, "link", "no model directory of that name")
     refused(room, "../elsewhere", "no model directory of that name")
-    (room.model / "model.safetensors").unlink()
-    (room.model / "model.safetensors").symlink_to(tmp_path / "elsewhere" / "model.safetensors")
+    room.index("../model.safetensors")
+    refused(room, "model", "not a safetensors file beside it")
+    (room.model / "model.safetensors").symlink_to(elsewhere / "model.safetensors")
     refused(room, "model", "a link that leads out")
 
 
-def test_a_shard_that_two_dots_lead_to_is_refused(room: Room) -> None:
-    (room.model / "model.safetensors").rename(room.root / "model.safetensors")
-    index = {"metadata": {}, "weight_map": {"lm_head.weight": "../model.safetensors"}}
-    (room.model / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(room, "model", "not a safetensors file beside it")
-
-
-def test_a_checkpoint_outside_of_the_store_is_not_reached(room: Room, tmp_path: Path) -> None:
+def test_a_checkpoint_outside_of_the_store_is_not_reached(tmp_path: Path) -> None:
     shutil.copytree(TINY, tmp_path / "elsewhere" / "model")
     store = tmp_path / "store"
     for checkpoint in (tmp_path / "elsewhere", store / ".." / "elsewhere"):
@@ -225,15 +221,11 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return tried
 
 
-def test_a_hub_model_that_only_an_adapter_names_is_never_fetched(room: Room, connections: list[object]) -> None:
-    room.adapter("nobody/no-such-model")
-    refused(room, "adapter", "nobody/no-such-model is not in this worker's cache")
-    assert connections == []
-
-
-def test_a_hub_model_that_an_adapter_names_and_the_cache_has_is_used(
+def test_a_hub_model_that_only_an_adapter_names_is_used_if_the_cache_has_it_and_never_fetched(
     room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[object]
 ) -> None:
+    room.adapter("nobody/no-such-model")
+    refused(room, "adapter", "nobody/no-such-model is not in this worker's cache")
     cached = tmp_path / "cache" / "models--owner--name"
     shutil.copytree(TINY, cached / "snapshots" / "abc")
     (cached / "refs").mkdir()

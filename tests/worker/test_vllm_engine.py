@@ -1,11 +1,12 @@
 """The engine on a vLLM server, against a small server that speaks its protocol: what is sent, when weights go, what fails how."""
 
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from processes import free_port
 from transformers import LlamaConfig
 from vllm_service import VllmService
 from worker_models import items, tiny_policy
@@ -15,79 +16,82 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Request
+from worker.rollout.engine import Completion, Request
 from worker.rollout.vllm_engine import VllmEngine
 
 pytestmark = pytest.mark.slow
 
-DRAWS = Draws(3, "train", 1)
-SHORT = Decoding(max_new_tokens=4)
+SENT = ["reload_weights", "reset_prefix_cache"]
+TAKES_NONE = "did not take 30 of the policy's weights"
+
+
+class Served:
+    """A policy, a server of its model, and an engine between them."""
+
+    def __init__(self, policy: Policy, service: VllmService, folder: Path) -> None:
+        self.policy, self.service, self.folder = policy, service, folder
+        self.engine = self.another()
+
+    def another(self, url: str = "", key: str | None = None) -> VllmEngine:
+        return VllmEngine(self.policy, url or self.service.url, self.folder, key)
+
+    def prompts(self, count: int) -> list[list[int]]:
+        return [self.policy.encode(item)[1] for item in items(count)]
+
+    def request(self, count: int = 2, step: int = 1, first_group: int = 0, **decoding: Any) -> Request:
+        how = Decoding.model_validate({"max_new_tokens": 4, **decoding})
+        return Request(self.prompts(count), 2, how, Draws(3, "train", step), first_group=first_group)
+
+    def sample(self) -> list[Completion]:
+        return list(self.engine.sample(self.request()))
+
+    def update(self, rate: float = 1e-5) -> None:
+        """What Adam's first step at this rate does to the weights, always in the same direction, which does not matter here."""
+        directions = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in self.policy.parameters():
+                parameter.add_(rate * torch.randn(parameter.shape, generator=directions).sign())
+        self.policy.updates += 1
+
+    def failure(self, engine: VllmEngine | None = None, **decoding: Any) -> RunFailure:
+        with pytest.raises(RunFailure) as caught:
+            (engine or self.engine).sample(self.request(**decoding))
+        return caught.value
+
+    def instead(self, **methods: Callable[..., Any]) -> None:
+        """From here on the server does this."""
+        vars(self.service).update(methods)
+
+    def misses_updates(self) -> None:
+        self.instead(reload=lambda folder: None)
 
 
 @pytest.fixture
-def policy() -> Policy:
-    return tiny_policy(reference=False)
-
-
-@pytest.fixture
-def service(policy: Policy) -> Iterator[VllmService]:
-    with VllmService.serving(policy.config, policy.tokenizer) as one:
-        yield one
-
-
-@pytest.fixture
-def engine(policy: Policy, service: VllmService, tmp_path: Path) -> VllmEngine:
-    return VllmEngine(policy, service.url, tmp_path / "weights", None)
-
-
-def prompts_of(policy: Policy, count: int) -> list[list[int]]:
-    return [policy.encode(item)[1] for item in items(count)]
-
-
-def sample(engine: VllmEngine, policy: Policy) -> None:
-    engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS))
-
-
-def update(policy: Policy, rate: float = 1e-5) -> None:
-    """What Adam's first step at this rate does to the weights, always in the same direction, which does not matter here."""
-    directions = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(rate * torch.randn(parameter.shape, generator=directions).sign())
-    policy.updates += 1
-
-
-def failure_of(engine: VllmEngine, policy: Policy, decoding: Decoding = SHORT) -> RunFailure:
-    with pytest.raises(RunFailure) as caught:
-        engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=decoding, draws=DRAWS))
-    return caught.value
+def served(tmp_path: Path) -> Iterator[Served]:
+    policy = tiny_policy(reference=False)
+    with VllmService.serving(policy.config, policy.tokenizer) as service:
+        yield Served(policy, service, tmp_path / "weights")
 
 
 # ---- what is asked
 
 
-def test_each_prompt_is_asked_once_for_its_whole_group(
-    engine: VllmEngine, policy: Policy, service: VllmService
-) -> None:
-    prompts = prompts_of(policy, 3)
-    engine.sample(
-        Request(prompts, group_size=2, decoding=Decoding(temperature=0.5, max_new_tokens=4, stop=["x"]), draws=DRAWS)
-    )
-    assert sorted(body["prompt"] for body in service.bodies) == sorted(prompts)
-    for body in service.bodies:
+def test_each_prompt_is_asked_once_for_its_whole_group(served: Served) -> None:
+    served.engine.sample(served.request(3, temperature=0.5, stop=["x"]))
+    assert sorted(body["prompt"] for body in served.service.bodies) == sorted(served.prompts(3))
+    for body in served.service.bodies:
         assert (body["model"], body["n"], body["max_tokens"], body["temperature"]) == ("served-model", 2, 4, 0.5)
-        assert (body["stop"], set(body["stop_token_ids"])) == (["x"], policy.stop_ids)
+        assert (body["stop"], set(body["stop_token_ids"])) == (["x"], served.policy.stop_ids)
         # what the server would take from the model's generation settings is off
         assert (body["top_k"], body["top_p"], body["min_p"], body["repetition_penalty"]) == (0, 1, 0, 1)
 
 
-def test_seeds_belong_to_the_step_and_the_group(engine: VllmEngine, policy: Policy, service: VllmService) -> None:
+def test_seeds_belong_to_the_step_and_the_group(served: Served) -> None:
     def seeds(step: int, first_group: int) -> dict[int, int]:
-        service.bodies.clear()
-        prompts = prompts_of(policy, 2)
-        draws = Draws(3, "train", step)
-        engine.sample(Request(prompts, group_size=2, decoding=SHORT, draws=draws, first_group=first_group))
-        return {first_group + prompts.index(body["prompt"]): body["seed"] for body in service.bodies}
+        served.service.bodies.clear()
+        served.engine.sample(served.request(step=step, first_group=first_group))
+        prompts = served.prompts(2)
+        return {first_group + prompts.index(body["prompt"]): body["seed"] for body in served.service.bodies}
 
     first = seeds(step=0, first_group=0)
     assert seeds(step=0, first_group=0) == first
@@ -96,88 +100,73 @@ def test_seeds_belong_to_the_step_and_the_group(engine: VllmEngine, policy: Poli
     assert len(set(others)) == 6
 
 
-def test_the_operators_key_is_shown(policy: Policy, service: VllmService, tmp_path: Path) -> None:
-    service.key = "secret"
-    shown = VllmEngine(policy, service.url, tmp_path, "secret")
-    assert len(shown.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))) == 2
-    error = failure_of(VllmEngine(policy, service.url, tmp_path, "another"), policy)
+def test_the_operators_key_is_shown(served: Served) -> None:
+    served.service.key = "secret"
+    assert len(served.another(key="secret").sample(served.request())) == 4
+    error = served.failure(served.another(key="another"))
     assert "401" in error.message
     assert "another" not in error.message
-    address = service.url.replace("://", "://somebody:password@")
-    assert "password" not in failure_of(VllmEngine(policy, address, tmp_path, "another"), policy).message
+    address = served.service.url.replace("://", "://somebody:password@")
+    assert "password" not in served.failure(served.another(address, "another")).message
 
 
 # ---- the weights
 
 
-def test_weights_go_to_the_server_when_they_changed_and_only_then(
-    engine: VllmEngine, policy: Policy, service: VllmService
-) -> None:
-    sample(engine, policy)
-    sample(engine, policy)
-    assert service.control == ["reload_weights", "reset_prefix_cache"]
+def test_weights_go_to_the_server_when_they_changed_and_only_then(served: Served) -> None:
+    (served.folder / "groupscope-of-a-worker-that-was-killed").mkdir(parents=True)
+    (served.folder / "somebody-elses").mkdir()
+    served.sample()
+    served.sample()
+    assert served.service.control == SENT
+    served.update()
     with torch.no_grad():
-        policy.parameters()[0].mul_(1.5)
-    policy.updates += 1
-    sample(engine, policy)
-    assert service.control == ["reload_weights", "reset_prefix_cache"] * 2
-    served = dict(service.model.named_parameters())
-    assert all(torch.equal(parameter, served[name]) for name, parameter in policy.model.named_parameters())
+        served.policy.model.get_parameter("model.layers.3.mlp.down_proj.weight").zero_()  # and nobody misses it
+    served.sample()
+    assert served.service.control == SENT * 2
+    weights = dict(served.service.model.named_parameters())
+    assert all(torch.equal(parameter, weights[name]) for name, parameter in served.policy.model.named_parameters())
+    kept, other = sorted(served.folder.iterdir())
+    assert other.name == "somebody-elses"
+    assert [file.name for file in kept.iterdir()] == ["model.safetensors"], "no older ones"
 
 
 @pytest.mark.parametrize("lora", [None, Lora(rank=4)], ids=["full weights", "LoRA"])
-def test_tied_weights_reach_the_servers_head(service: VllmService, tmp_path: Path, lora: Lora | None) -> None:
-    policy = tiny_policy(Model(lora=lora), reference=False)
-    assert policy.config.tie_word_embeddings
-    sample(VllmEngine(policy, service.url, tmp_path, None), policy)
-    head = policy.model.get_output_embeddings()
-    assert torch.equal(service.model.lm_head.weight, head.weight)
-    assert torch.equal(service.model.model.embed_tokens.weight, head.weight)
-
-
-def test_the_folder_keeps_the_weights_that_the_server_has_and_no_older_ones(
-    engine: VllmEngine, policy: Policy, tmp_path: Path
-) -> None:
-    (tmp_path / "weights" / "groupscope-of-a-worker-that-was-killed").mkdir(parents=True)
-    (tmp_path / "weights" / "somebody-elses").mkdir()
-    for _ in range(3):
-        engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))
-        policy.updates += 1
-    kept, other = sorted((tmp_path / "weights").iterdir())
-    assert other.name == "somebody-elses"
-    assert [file.name for file in kept.iterdir()] == ["model.safetensors"]
+def test_tied_weights_reach_the_servers_head(served: Served, lora: Lora | None) -> None:
+    served.policy = tiny_policy(Model(lora=lora), reference=False)
+    assert served.policy.config.tie_word_embeddings
+    served.another().sample(served.request())
+    head = served.policy.model.get_output_embeddings()
+    assert torch.equal(served.service.model.lm_head.weight, head.weight)
+    assert torch.equal(served.service.model.model.embed_tokens.weight, head.weight)
 
 
 # ---- an update that the server misses
 
 
 @pytest.mark.thorough
-def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.checker = False
-    sample(engine, policy)
+def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(served: Served) -> None:
+    served.service.checker = False
+    served.sample()
     for _ in range(3):
-        update(policy)
-        sample(engine, policy)
-    update(policy)
-    monkeypatch.setattr(service, "reload", lambda folder: None)
-    error = failure_of(engine, policy)
+        served.update()
+        served.sample()
+    served.update()
+    served.misses_updates()
+    error = served.failure()
     assert error.code == "vllm_mismatch"
     assert "missed an update" in error.message
-    assert policy.remarks == []
+    assert served.policy.remarks == []
 
 
-def test_missed_updates_too_small_to_be_seen_add_up_until_they_are(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.checker = False
-    sample(engine, policy)
-    monkeypatch.setattr(service, "reload", lambda folder: None)
+def test_missed_updates_too_small_to_be_seen_add_up_until_they_are(served: Served) -> None:
+    served.service.checker = False
+    served.sample()
+    served.misses_updates()
 
     def train_a_little() -> None:
-        update(policy, 1e-7)
-        sample(engine, policy)
+        served.update(1e-7)
+        served.sample()
 
     train_a_little()  # within rounding: it cannot be seen
     with pytest.raises(RunFailure, match="missed an update"):  # noqa: PT012
@@ -185,45 +174,38 @@ def test_missed_updates_too_small_to_be_seen_add_up_until_they_are(
             train_a_little()
 
 
-def test_a_head_that_stays_behind_is_seen(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.checker = False
-    sample(engine, policy)
-    update(policy)
-    head, reload = service.model.lm_head.weight.clone(), service.reload
+def test_a_head_that_stays_behind_is_seen(served: Served) -> None:
+    served.service.checker = False
+    served.sample()
+    served.update()
+    head, reload = served.service.model.lm_head.weight.clone(), served.service.reload
 
     def all_but_the_head(folder: Path) -> None:
         reload(folder)
-        service.model.lm_head.weight.data.copy_(head)
+        served.service.model.lm_head.weight.data.copy_(head)
 
-    monkeypatch.setattr(service, "reload", all_but_the_head)
-    assert "took a part of it" in failure_of(engine, policy).message
-
-
-def test_rounding_hides_no_missed_update_from_a_server_that_is_emptied_before(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.model.bfloat16()
-    sample(engine, policy)
-    update(policy)
-    sample(engine, policy)
-    update(policy)
-    monkeypatch.setattr(service, "reload", lambda folder: None)
-    assert "did not take 30 of the policy's weights" in failure_of(engine, policy).message
-    assert policy.remarks == []
+    served.instead(reload=all_but_the_head)
+    assert "took a part of it" in served.failure().message
 
 
-def test_the_first_weights_are_seen_to_arrive_too(
-    engine: VllmEngine, policy: Policy, service: VllmService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sample(engine, policy)
-    update(policy)  # as where a run goes on from a checkpoint, on a server that has what the run began with
-    monkeypatch.setattr(service, "reload", lambda folder: None)
-    assert (
-        "did not take 30 of the policy's weights"
-        in failure_of(VllmEngine(policy, service.url, tmp_path, None), policy).message
-    )
+def test_rounding_hides_no_missed_update_from_a_server_that_is_emptied_before(served: Served) -> None:
+    served.service.model.bfloat16()
+    served.sample()
+    served.update()
+    served.sample()
+    served.update()
+    served.misses_updates()
+    assert TAKES_NONE in served.failure().message
+    assert served.policy.remarks == []
+
+
+def test_the_first_weights_are_seen_to_arrive_too(served: Served) -> None:
+    served.sample()
+    served.update()  # as where a run goes on from a checkpoint, on a server that has what the run began with
+    served.misses_updates()
+    error = served.failure(served.another())
+    assert error.code == "vllm_mismatch"
+    assert TAKES_NONE in error.message
 
 
 @pytest.mark.parametrize(
@@ -233,96 +215,62 @@ def test_the_first_weights_are_seen_to_arrive_too(
         ([f"layers.2.self_attn.{part}_proj" for part in "qkv"], "model.layers.2.self_attn.qkv_proj.weight"),
     ],
 )
-def test_a_weight_that_the_server_leaves_out_is_named(
-    engine: VllmEngine,
-    policy: Policy,
-    service: VllmService,
-    monkeypatch: pytest.MonkeyPatch,
-    left_out: list[str],
-    named: str,
-) -> None:
-    reload = service.reload
+def test_a_weight_that_the_server_leaves_out_is_named(served: Served, left_out: list[str], named: str) -> None:
+    reload = served.service.reload
 
     def all_but_some(folder: Path) -> None:
         reload(folder)
         for name in left_out:
-            service.model.get_parameter(f"model.{name}.weight").data.zero_()
+            served.service.model.get_parameter(f"model.{name}.weight").data.zero_()
 
-    monkeypatch.setattr(service, "reload", all_but_some)
-    error = failure_of(engine, policy)
-    assert error.code == "vllm_mismatch"
-    assert f"did not take 1 of the policy's weights, among them {named}" in error.message
+    served.instead(reload=all_but_some)
+    assert f"did not take 1 of the policy's weights, among them {named}" in served.failure().message
 
 
-def test_weights_that_are_0_are_not_missed(engine: VllmEngine, policy: Policy) -> None:
-    with torch.no_grad():
-        policy.model.get_parameter("model.layers.3.mlp.down_proj.weight").zero_()
-    sample(engine, policy)
-
-
-def test_a_run_says_once_where_a_missed_update_cannot_be_seen(
-    engine: VllmEngine, policy: Policy, service: VllmService
-) -> None:
-    service.checker = False
-    service.model.bfloat16()
+def test_a_run_says_once_where_a_missed_update_cannot_be_seen(served: Served) -> None:
+    served.service.checker = False
+    served.service.model.bfloat16()
     for _ in range(3):
-        sample(engine, policy)
-        update(policy)
-    (remark,) = policy.remarks
+        served.sample()
+        served.update()
+    [remark] = served.policy.remarks
     assert "it cannot be seen whether the vLLM server takes each update" in remark
 
 
 # ---- what fails
 
 
-def test_a_server_that_is_not_there(policy: Policy, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        error = failure_of(VllmEngine(policy, url, tmp_path, None), policy)
+def test_a_server_that_is_not_there(served: Served) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    error = served.failure(served.another(url))
     assert error.code == "vllm_server"
     assert url in error.message
     assert "GROUPSCOPE_VLLM_URL" in error.message
 
 
-def test_a_server_that_takes_no_weights(engine: VllmEngine, policy: Policy, service: VllmService) -> None:
-    service.dev = False
-    error = failure_of(engine, policy)
+def test_a_server_that_takes_no_weights_gets_them_once_it_does(served: Served) -> None:
+    served.service.dev = False
+    error = served.failure()
     assert error.code == "vllm_server"
     assert "VLLM_SERVER_DEV_MODE=1" in error.message
     assert "404" in error.message
+    served.service.dev = True
+    assert len(served.sample()) == 4
 
 
-def test_a_server_with_another_model(policy: Policy, tmp_path: Path) -> None:
+def test_a_server_with_another_model(served: Served) -> None:
     other = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
-    with VllmService.serving(other, policy.tokenizer) as service:
-        error = failure_of(VllmEngine(policy, service.url, tmp_path, None), policy)
+    with VllmService.serving(other, served.policy.tokenizer) as service:
+        error = served.failure(served.another(service.url))
     assert error.code == "vllm_server"
     assert "the model that the run trains" in error.message
 
 
-def test_a_server_that_measures_at_another_temperature(
-    engine: VllmEngine, policy: Policy, service: VllmService
-) -> None:
-    service.processed = False
-    hot = Decoding(temperature=5.0, max_new_tokens=8)
-    error = failure_of(engine, policy, hot)
+def test_a_server_that_measures_at_another_temperature(served: Served) -> None:
+    served.service.processed = False
+    error = served.failure(temperature=5.0, max_new_tokens=8)
     assert error.code == "vllm_mismatch"
     assert "--logprobs-mode processed_logprobs" in error.message
-
-
-def test_a_server_that_did_not_take_the_weights(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "reload", lambda folder: None)
-    assert failure_of(engine, policy).code == "vllm_mismatch"
-
-
-def test_after_a_failure_the_weights_go_again(engine: VllmEngine, policy: Policy, service: VllmService) -> None:
-    service.dev = False
-    failure_of(engine, policy)
-    service.dev = True
-    assert len(engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))) == 2
 
 
 @pytest.mark.parametrize(
@@ -332,42 +280,31 @@ def test_after_a_failure_the_weights_go_again(engine: VllmEngine, policy: Policy
         ({"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probs"),
         ({"logprobs": None}, "logprobs"),
         ({"finish_reason": "abort"}, "finish_reason"),
+        (None, "gave 1 completions where 2 were asked for"),
     ],
 )
-def test_an_answer_in_another_form(
-    engine: VllmEngine,
-    policy: Policy,
-    service: VllmService,
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, object],
-    words: str,
-) -> None:
-    complete = service.complete
-    monkeypatch.setattr(service, "complete", lambda body: [choice | change for choice in complete(body)])
-    error = failure_of(engine, policy)
+def test_an_answer_in_another_form(served: Served, change: dict[str, object] | None, words: str) -> None:
+    complete = served.service.complete
+
+    def changed(body: dict[str, Any]) -> list[dict[str, Any]]:
+        choices = complete(body)
+        return choices[1:] if change is None else [choice | change for choice in choices]
+
+    served.instead(complete=changed)
+    error = served.failure()
     assert error.code == "vllm_server"
     assert words in error.message
 
 
-def test_an_answer_with_too_few_completions(
-    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complete = service.complete
-    monkeypatch.setattr(service, "complete", lambda body: complete(body)[1:])
-    assert "gave 1 completions where 2 were asked for" in failure_of(engine, policy).message
-
-
-def test_progress_is_asked_while_the_server_takes_its_time(
-    engine: VllmEngine, policy: Policy, service: VllmService
-) -> None:
-    service.hold.clear()
+def test_progress_is_asked_while_the_server_takes_its_time(served: Served) -> None:
+    served.service.hold.clear()
     counts: list[int] = []
 
     def look(done: int) -> None:
         counts.append(done)
         if len(counts) == 2:
-            service.hold.set()
+            served.service.hold.set()
 
-    engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS), on_progress=look)
+    served.engine.sample(served.request(1), on_progress=look)
     assert counts[:2] == [0, 0]
     assert counts[-1] == 2

@@ -16,23 +16,19 @@ from worker.policy.vocabulary import Output, TokenStatistics, chunk_rows, token_
 TOKENS, HIDDEN, WORDS = 37, 12, 50
 
 
-def plainly(hidden: Tensor, output: Output, ids: Tensor, temperature: float, support: Tensor | None) -> TokenStatistics:
+def plainly(
+    hidden: Tensor, output: Output, ids: Tensor, *, temperature: float, support_M_K: Tensor | None
+) -> TokenStatistics:
     """By torch, all at once."""
     logits = (hidden @ output.weight_V_H.t() + (0 if output.bias_V is None else output.bias_V)) / temperature
     logprobs = logits.log_softmax(-1)
     chosen = logprobs.gather(-1, ids[:, None])[:, 0]
     entropy = -(logprobs.exp() * logprobs).sum(-1)
-    if support is None:
+    if support_M_K is None:
         return TokenStatistics(chosen, entropy, chosen)
-    among = torch.stack([row[inside[inside >= 0]].logsumexp(-1) for row, inside in zip(logprobs, support, strict=True)])
+    rows = zip(logprobs, support_M_K, strict=True)
+    among = torch.stack([row[inside[inside >= 0]].logsumexp(-1) for row, inside in rows])
     return TokenStatistics(chosen, entropy, chosen - among)
-
-
-def in_chunks(
-    hidden: Tensor, output: Output, ids: Tensor, temperature: float, support: Tensor | None
-) -> TokenStatistics:
-    """By what is tested."""
-    return token_statistics(hidden, output, ids, temperature=temperature, support_M_K=support)
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -50,17 +46,16 @@ def test_chunks_change_neither_value_nor_gradient(
         support[row, : len(others)] = others
     support[:, 4] = ids
     found = []
-    for compute in (in_chunks, plainly):
+    among = support if with_support else None
+    for compute in (token_statistics, plainly):
         torch.manual_seed(1)
         hidden = torch.randn(TOKENS, HIDDEN, dtype=torch.float64, requires_grad=True)
         weight = torch.randn(WORDS, HIDDEN, dtype=torch.float64, requires_grad=True)
         bias = torch.randn(WORDS, dtype=torch.float64, requires_grad=True) if with_bias else None
         for _ in range(2):  # the second gradient is added to the first
-            statistics = compute(hidden, Output(weight, bias), ids, 0.7, support if with_support else None)
+            statistics = compute(hidden, Output(weight, bias), ids, temperature=0.7, support_M_K=among)
             each = torch.arange(TOKENS).double()
-            loss = (
-                each @ statistics.logprob_M + 2 * each @ statistics.entropy_M + 3 * each @ statistics.support_logprob_M
-            )
+            loss = sum(factor * (each @ one) for factor, one in enumerate(statistics, 1))
             loss.backward()  # type: ignore[no-untyped-call]
         found.append([*statistics, hidden.grad, weight.grad, *([] if bias is None else [bias.grad])])
     for mine, plain in zip(*found, strict=True):

@@ -144,12 +144,10 @@ class Handler(BaseHTTPRequestHandler):
             service.hold.wait(60)
             choices = service.complete(body)
             self._answer({"id": "cmpl-1", "object": "text_completion", "model": body["model"], "choices": choices})
-        elif not service.dev:
+        elif not service.dev or (self.path == "/weight_checker" and not service.checker):
             self._answer({"detail": "Not Found"}, 404)
-        elif self.path == "/weight_checker" and service.checker:
-            self._answer(service.check_weights(body["action"]))
         elif self.path == "/weight_checker":
-            self._answer({"detail": "Not Found"}, 404)
+            self._answer(service.check_weights(body["action"]))
         elif self.path == "/collective_rpc":
             assert body["method"] == "reload_weights"
             service.control.append("reload_weights")

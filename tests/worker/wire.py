@@ -7,19 +7,7 @@ import torch
 from pydantic import BaseModel
 
 from backend.contract.client import Client
-from backend.contract.protocol import (
-    Accepted,
-    CheckpointReport,
-    Claim,
-    Fail,
-    Finish,
-    Heartbeat,
-    HeartbeatReply,
-    Report,
-    Reports,
-    Start,
-    WorkerInfo,
-)
+from backend.contract.protocol import Accepted, Claim, Heartbeat, HeartbeatReply, Report, Reports, WorkerInfo
 from backend.contract.records import Requested
 from worker.settings import Settings
 from worker.worker import Worker
@@ -37,41 +25,24 @@ class Wire(Client):
     def heartbeat(self, run_id: int, beat: Heartbeat) -> HeartbeatReply:
         return HeartbeatReply(requested=self.requested, lease_seconds=30)
 
-    def start(self, run_id: int, start: Start) -> Accepted:
-        return self._take(start)
-
     def report(self, run_id: int, report: Report) -> Accepted:
         if self.trouble is not None:
             raise self.trouble
-        return self._take(report)
+        return self._take(run_id, report)
 
     def reports(self, run_id: int, together: Reports) -> Accepted:
         return [self.report(run_id, one) for one in together.reports][-1]
 
-    def checkpoint(self, run_id: int, checkpoint: CheckpointReport) -> Accepted:
-        return self._take(checkpoint)
-
-    def finish(self, run_id: int, finish: Finish) -> Accepted:
-        return self._take(finish)
-
-    def fail(self, run_id: int, fail: Fail) -> Accepted:
-        return self._take(fail)
-
-    def _take(self, message: BaseModel) -> Accepted:
+    def _take(self, run_id: int, message: BaseModel) -> Accepted:
         self.told.append(message)
         return Accepted()
 
+    start = checkpoint = finish = fail = _take  # type: ignore[assignment]
+
 
 def claimed(config: dict[str, object], *, lease_seconds: float = 30) -> Claim:
-    claim = {
-        "run_id": 7,
-        "name": "a run",
-        "attempt": 1,
-        "config": config,
-        "lease_seconds": lease_seconds,
-        "secret": "shown",
-    }
-    return Claim.model_validate(claim)
+    claim = {"run_id": 7, "name": "a run", "attempt": 1, "config": config, "secret": "shown"}
+    return Claim.model_validate(claim | {"lease_seconds": lease_seconds})
 
 
 def worker(home: Path, wire: Wire, shutting_down: Callable[[], bool] = lambda: False, **changes: object) -> Worker:

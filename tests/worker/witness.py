@@ -16,7 +16,7 @@ from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.ranks.ranks import ALONE, Ranks
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
-from worker.rollout.engine import Engine
+from worker.rollout.engine import Engine, quiet
 from worker.rollout.sampler import NativeEngine
 from worker.store import Store
 from worker.tasks.loading import load_items
@@ -36,7 +36,7 @@ class Witness:
         self._kill_at = kill_at_step
 
     def send(self, kind: str, message: BaseModel) -> None:
-        if isinstance(message, Report) and message.groups and message.step == self._kill_at:
+        if isinstance(message, Report) and (message.groups or message.pairs) and message.step == self._kill_at:
             raise Killed
         self.messages.append((kind, message))
 
@@ -81,24 +81,14 @@ def train(
     remarks: Sequence[str] = (),
 ) -> tuple[Ending, Policy]:
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
+    weights = resume / "model" if resume else None
     policy = load_policy(
-        config.model,
-        source,
-        torch.device("cpu"),
-        reference=True,
-        resume=resume / "model" if resume else None,
-        fast=fast,
-        ranks=ranks,
+        config.model, source, torch.device("cpu"), reference=True, resume=weights, fast=fast, ranks=ranks
     )
     policy.remarks += remarks
     place = Place(1, attempt, Store(store), "store", resume, "CPU", {})
-    channels = Channels(
-        send=witness.send,
-        show=(shown if shown is not None else []).append,
-        requested=lambda: witness.requested,  # type: ignore[return-value,arg-type]
-        between_steps=lambda: None,
-        shutting_down=shut_down_when,
-    )
+    show, requested = (shown if shown is not None else []).append, lambda: witness.requested
+    channels = Channels(witness.send, show, requested, quiet, shut_down_when)  # type: ignore[arg-type]
     with RewardScorer(config.rewards) as scorer:
         upload = "\n".join(map(json.dumps, rows)).encode()
         items = load_items(config.task, fetch_upload=lambda _: upload)

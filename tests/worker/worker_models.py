@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,23 +74,20 @@ def items(count: int) -> Sequence[Item]:
     return load_items(Arithmetic(), fetch_upload=lambda _: b"").train[:count]
 
 
+def ask(policy: Policy, prompts: int, group_size: int, draws: Draws | None, **decoding: Any) -> Request:
+    """Some prompts for an engine."""
+    ids = [policy.encode(item)[1] for item in items(prompts)]
+    return Request(ids, group_size, Decoding.model_validate(decoding), draws)
+
+
 def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequence[Item] | None = None) -> Rollout:
     """One rollout of a configuration."""
     asked = asked or items(config.sampling.prompts_per_step)
     prompts = [policy.encode(item) for item in asked]
-    decoding: Decoding = config.sampling
-    completions = NativeEngine(policy).sample(
-        Request(
-            [ids for _, ids in prompts],
-            group_size=config.sampling.group_size,
-            decoding=decoding,
-            draws=Draws(config.budget.seed, "train", step),
-            logprobs=config.algorithm.logprobs,
-        )
-    )
-    return Rollout(
-        asked, [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size, completions
-    )
+    texts, ids, group_size = [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size
+    draws = Draws(config.budget.seed, "train", step)
+    request = Request(ids, group_size, config.sampling, draws, config.algorithm.logprobs)
+    return Rollout(asked, texts, ids, group_size, NativeEngine(policy).sample(request))
 
 
 def no_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:

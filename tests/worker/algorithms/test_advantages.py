@@ -21,7 +21,7 @@ from backend.contract.advantage import (
     NormalizeThenSum,
     Softmax,
 )
-from worker.algorithms.advantages import best_worst, live_by_component, normalize_then_sum, softmax
+from worker.algorithms.advantages import live_by_component, normalize_then_sum, softmax
 from worker.algorithms.estimator import estimate
 
 ESTIMATORS: list[Advantage] = [
@@ -81,7 +81,7 @@ PLAIN: dict[str, Callable[[Scored, Scored], Scored]] = {
 @pytest.mark.parametrize("seed", range(5))
 def test_each_estimator_is_its_formula(chosen: Advantage, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    rewards = generator.normal(size=(4, 6)).round(1)  # rounded, so that there are ties
+    rewards = generator.normal(size=(6, 6)).round(1)  # rounded, so that there are ties, also of the best and the worst
     rewards[generator.random(rewards.shape) < 0.2] = NAN
     batch = rewards[~np.isnan(rewards)].tolist()
     for row, measured in zip(rewards, advantages(chosen, rewards), strict=True):
@@ -106,9 +106,16 @@ def test_normalize_then_sum_is_its_formula() -> None:
 
 
 @pytest.mark.parametrize("chosen", ESTIMATORS, ids=kind)
-def test_only_a_centred_estimators_advantages_add_up_to_zero_in_every_group(chosen: Advantage) -> None:
-    sums = advantages(chosen, np.array([[0.2, 0.9, NAN, 0.4], [1.0, 0.0, 1.0, 1.0]])).sum(axis=-1)
-    assert np.allclose(sums, 0, atol=1e-12) == chosen.centred
+def test_advantages_are_finite_those_of_live_groups_and_add_up_to_zero_in_every_group_if_they_are_centred(
+    chosen: Advantage,
+) -> None:
+    measured = estimate(chosen, BATCH)
+    assert np.isfinite(measured.advantages_P_G).all()
+    assert np.allclose(measured.advantages_P_G.sum(axis=-1), 0, atol=1e-12) == chosen.centred
+    assert measured.statistics.live_P.tolist() == [True, True, False, False, False]
+    assert measured.statistics.scored_P.tolist() == [3, 4, 3, 1, 0]
+    if chosen.centred:  # fewer than two scored completions are no group
+        assert not measured.advantages_P_G[3:].any()
 
 
 @pytest.mark.parametrize("value", [0.1, 0.3, 1 / 3, 1e12])
@@ -140,20 +147,11 @@ def test_rewards_that_are_equal_up_to_rounding_are_ties_however_small_eps_is(cho
         assert measured.statistics.std_P[0] == 0
 
 
-@pytest.mark.parametrize("chosen", ZERO_WHERE_EQUAL, ids=kind)
-def test_fewer_than_two_scored_completions_are_no_group(chosen: Advantage) -> None:
-    assert not advantages(chosen, np.array([[NAN, 1.0, NAN]])).any()
-    assert not advantages(chosen, np.full((1, 3), NAN)).any()
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e12])
-def test_softmax_shares_equally_where_rewards_are_equal(value: float) -> None:
+def test_softmax_shares_one_equally_where_rewards_are_equal(value: float) -> None:
+    np.testing.assert_allclose(softmax(np.array([[600.0, -600, 599], [-1e6, -1e6, -1e6]])).sum(-1), 1)
     np.testing.assert_array_equal(softmax(np.full((1, 8), value)), np.full((1, 8), 1 / 8))
     np.testing.assert_array_equal(softmax(np.array([[value, NAN, value, value]])), [[1 / 3, 0, 1 / 3, 1 / 3]])
-
-
-def test_softmax_adds_up_to_one_whatever_the_rewards() -> None:
-    np.testing.assert_allclose(softmax(np.array([[600.0, -600, 599], [-1e6, -1e6, -1e6]])).sum(-1), 1)
 
 
 @pytest.mark.parametrize("chosen", [BatchBaseline(), NoBaseline()], ids=kind)
@@ -170,23 +168,6 @@ def test_an_unscored_completion_gets_nothing_and_moves_no_baseline(chosen: Advan
     assert not measured[:, 1].any()
     with_an_unscored_group = np.vstack([rewards, np.full((1, 3), NAN)])
     np.testing.assert_allclose(advantages(chosen, with_an_unscored_group)[:2], advantages(chosen, rewards), rtol=1e-12)
-
-
-@pytest.mark.parametrize("chosen", ESTIMATORS, ids=kind)
-def test_no_estimator_lets_a_nan_out(chosen: Advantage) -> None:
-    assert np.isfinite(advantages(chosen, BATCH)).all()
-
-
-@pytest.mark.parametrize("chosen", ESTIMATORS, ids=kind)
-def test_a_group_is_live_where_two_scored_rewards_differ(chosen: Advantage) -> None:
-    measured = estimate(chosen, BATCH).statistics
-    assert measured.live_P.tolist() == [True, True, False, False, False]
-    assert measured.scored_P.tolist() == [3, 4, 3, 1, 0]
-
-
-def test_the_first_of_equals_is_the_best_and_the_worst() -> None:
-    rewards = np.array([[0.5, 1, 1, 0, 0], [NAN, 0, 1, 0, NAN]])
-    np.testing.assert_array_equal(best_worst(rewards), [[0, 1, 0, -1, 0], [0, -1, 1, 0, 0]])
 
 
 def test_each_estimator_says_the_mean_and_std_that_it_used() -> None:
@@ -214,24 +195,19 @@ def test_components_that_differ_make_a_group_live_though_their_totals_are_equal(
     assert not unweighted.advantages_P_G.any()
 
 
-def test_a_completion_that_lacks_one_component_moves_no_components_baseline() -> None:
+def test_a_completion_that_lacks_one_component_or_the_total_moves_no_components_baseline() -> None:
     components = np.random.default_rng(1).random((2, 4, 2))
-    weights, without = np.array([1.0, 2.0]), components.copy()
+    weights, without, totals = np.array([1.0, 2.0]), components.copy(), components.sum(-1)
+    totals[0, 3] = NAN
+    untotalled = estimate(NormalizeThenSum(), totals, components_P_G_K=components.copy(), weights_K=weights)
     components[0, 3, 1] = NAN
     without[0, 3] = NAN  # its other component says nothing either
     measured = normalize_then_sum(components, weights, eps=1e-4)
     assert measured[0, 3] == 0
+    np.testing.assert_array_equal(measured, untotalled.advantages_P_G)
     np.testing.assert_array_equal(measured, normalize_then_sum(without, weights, eps=1e-4))
     only_it_differs = np.array([[[1.0, 0.0], [1.0, 0.0], [9.0, NAN]]])
     assert not live_by_component(only_it_differs, weights).any()
-
-
-def test_a_completion_without_a_total_is_unscored_whatever_its_components() -> None:
-    components = np.random.default_rng(1).random((2, 4, 2))
-    weights, totals, without = np.ones(2), components.sum(-1), components.copy()
-    totals[0, 3], without[0, 3] = NAN, NAN
-    measured = estimate(NormalizeThenSum(), totals, components_P_G_K=components, weights_K=weights)
-    np.testing.assert_array_equal(measured.advantages_P_G, normalize_then_sum(without, weights, eps=1e-4))
 
 
 def test_gae_is_refused_with_where_to_go() -> None:

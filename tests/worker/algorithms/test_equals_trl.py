@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch import Tensor
-from trl_cases import CASES
+from trl_cases import CASES, SETTINGS
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
@@ -23,6 +23,11 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 SEEDS = range(50)
 ROWS, WIDTH, MAX_NEW_TOKENS = 8, 12, 16
 STEP = torch.finfo(torch.float32).eps
+AS_CONFIGURED = """
+    loss_type importance_sampling_level beta max_completion_length off_policy_mask_threshold top_entropy_quantile use_vllm
+    vllm_importance_sampling_correction num_generations num_iterations multi_objective_aggregation scale_rewards
+    mask_truncated_completions pad_to_multiple_of
+""".split()
 
 
 @dataclass(frozen=True)
@@ -68,14 +73,10 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     def make(**settings: object) -> "GRPOTrainer":
         config = GRPOConfig(
             output_dir=str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            use_bias_correction_kl=False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
             max_completion_length=MAX_NEW_TOKENS,
             per_device_train_batch_size=ROWS,
             num_generations=4,
-            **settings,
+            **SETTINGS | settings,
         )
         trainer = object.__new__(GRPOTrainer)
         model = torch.nn.Identity()
@@ -84,22 +85,8 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
             args=config,
             accelerator=Accelerator(cpu=True),  # after the configuration, which resets its state
             model=model,
-            loss_type=config.loss_type,
-            importance_sampling_level=config.importance_sampling_level,
-            beta=config.beta,
             epsilon_low=config.epsilon,
             epsilon_high=config.epsilon if config.epsilon_high is None else config.epsilon_high,
-            max_completion_length=config.max_completion_length,
-            off_policy_mask_threshold=config.off_policy_mask_threshold,
-            top_entropy_quantile=config.top_entropy_quantile,
-            use_vllm=config.use_vllm,
-            vllm_importance_sampling_correction=config.vllm_importance_sampling_correction,
-            num_generations=config.num_generations,
-            num_iterations=config.num_iterations,
-            multi_objective_aggregation=config.multi_objective_aggregation,
-            scale_rewards=config.scale_rewards,
-            mask_truncated_completions=config.mask_truncated_completions,
-            pad_to_multiple_of=config.pad_to_multiple_of,
             current_gradient_accumulation_steps=1,
             aux_loss_enabled=False,
             _entropy_bonus_enabled=False,
@@ -111,6 +98,7 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
             environment_factories=None,
             environments=None,
             tools=None,
+            **{name: getattr(config, name) for name in AS_CONFIGURED},
         )
         return trainer
 
@@ -159,7 +147,7 @@ def our_loss(algorithm: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, TokenT
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> None:
     case = CASES[name]
-    trainer = bare_trainer(**case.trl)
+    trainer, clipped = bare_trainer(**case.trl), 0
     for seed in SEEDS:
         batch = Batch.draw(seed)
         expected_loss, expected_gradient = trl_loss(trainer, batch)
@@ -171,13 +159,8 @@ def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> 
         for metric, part in case.metrics.items():
             mean = (getattr(terms, part).detach() * batch.mask).sum() / batch.mask.sum()
             assert float(mean) == pytest.approx(trainer._metrics["train"][metric][-1], rel=1e-5), metric
-
-
-@pytest.mark.parametrize("name", ["grpo", "cispo", "gspo"])
-def test_the_batches_reach_the_clipped_region(name: str) -> None:
-    """Otherwise the comparison would say nothing about clipping."""
-    parts = [our_loss(CASES[name].ours, Batch.draw(seed))[2] for seed in SEEDS]
-    assert sum(int(terms.high_R_T.sum()) for terms in parts) > 50
+        clipped += int(terms.high_R_T.sum())
+    assert clipped > 50 or name not in ("grpo", "cispo", "gspo"), "without clipping this says nothing about it"
 
 
 def trl_advantages(trainer: "GRPOTrainer", rewards_by_function: Tensor, weights: Tensor) -> Tensor:

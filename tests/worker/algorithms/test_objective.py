@@ -1,14 +1,17 @@
-"""The loss of a batch: each axis of the algorithm adds exactly its own term."""
+"""The loss of a batch: each axis of the algorithm adds exactly its own term, and the terms of tokens become one number."""
+
+from statistics import mean
+from typing import get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from backend.contract.advantage import BestWorst, Gae
-from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.algorithm import Aggregation, Algorithm, Kl
 from backend.contract.surrogate import Cispo, Clip, Dpo, PolicyGradient, Sapo, Surrogate, Vespo
 from worker.algorithms import objective
-from worker.algorithms.objective import TokenTerms, importance_ratio, kl_per_token, token_terms
+from worker.algorithms.objective import TokenTerms, importance_ratio, kl_per_token, token_terms, token_weights
 
 Floats = NDArray[np.float64]
 GENERATOR = np.random.default_rng(0)
@@ -20,10 +23,9 @@ ENTROPY, VALUES, RETURNS = GENERATOR.random((3, 2, 3))
 NO_KL = Kl(beta=0)
 
 
-def terms(algorithm: Algorithm, **extra: Floats) -> TokenTerms:
-    return token_terms(
-        algorithm, logprob_R_T=LOGPROB, old_logprob_R_T=OLD, advantages_R_T=ADVANTAGES, mask_R_T=MASK, **extra
-    )
+def terms(algorithm: Algorithm, **other: Floats) -> TokenTerms:
+    usual = {"logprob_R_T": LOGPROB, "old_logprob_R_T": OLD, "advantages_R_T": ADVANTAGES, "mask_R_T": MASK}
+    return token_terms(algorithm, **usual | other)
 
 
 PLAIN = terms(Algorithm(kl=NO_KL)).loss_R_T
@@ -67,12 +69,9 @@ def test_a_penalty_that_is_off_or_in_the_reward_is_not_in_the_loss(kl: Kl) -> No
     np.testing.assert_array_equal(measured.loss_R_T, PLAIN)
 
 
-def test_the_entropy_bonus_lowers_the_loss() -> None:
+def test_the_entropy_bonus_lowers_the_loss_and_the_value_loss_joins_only_under_gae() -> None:
     measured = terms(Algorithm(kl=NO_KL, entropy_bonus=0.1), entropy_R_T=ENTROPY)
     np.testing.assert_allclose(measured.loss_R_T, PLAIN - 0.1 * ENTROPY)
-
-
-def test_the_value_loss_joins_only_under_gae() -> None:
     values = {"values_R_T": VALUES, "returns_R_T": RETURNS}
     measured = terms(Algorithm(kl=NO_KL, advantage=Gae(value_coefficient=0.3)), **values)
     np.testing.assert_allclose(measured.loss_R_T, PLAIN + 0.3 * (VALUES - RETURNS) ** 2)
@@ -86,13 +85,7 @@ def test_dpo_leaves_the_tokens_to_the_pairs() -> None:
 
 
 def test_each_token_may_have_an_advantage_of_its_own() -> None:
-    repeated = token_terms(
-        Algorithm(kl=NO_KL),
-        logprob_R_T=LOGPROB,
-        old_logprob_R_T=OLD,
-        advantages_R_T=np.repeat(ADVANTAGES, 3, axis=1),
-        mask_R_T=MASK,
-    )
+    repeated = terms(Algorithm(kl=NO_KL), advantages_R_T=np.repeat(ADVANTAGES, 3, axis=1))
     np.testing.assert_array_equal(repeated.loss_R_T, PLAIN)
 
 
@@ -110,12 +103,57 @@ def test_each_token_may_have_an_advantage_of_its_own() -> None:
     ],
 )
 def test_where_the_surrogates_weight_is_cut(chosen: Surrogate, ratio: float, advantage: float, cut: str | None) -> None:
-    measured = token_terms(
-        Algorithm(kl=NO_KL, surrogate=chosen),
-        logprob_R_T=np.log([[ratio]]) - 1,
-        old_logprob_R_T=np.array([[-1.0]]),
-        advantages_R_T=np.array([[float(advantage)]]),
-        mask_R_T=np.ones((1, 1)),
-    )
+    now, before, mask = np.log([[ratio]]) - 1, np.array([[-1.0]]), np.ones((1, 1))
+    of_one = {"logprob_R_T": now, "old_logprob_R_T": before, "advantages_R_T": mask * advantage, "mask_R_T": mask}
+    measured = terms(Algorithm(kl=NO_KL, surrogate=chosen), **of_one)
     assert bool(measured.low_R_T[0, 0]) == (cut == "low")
     assert bool(measured.high_R_T[0, 0]) == (cut == "high")
+
+
+# ---- how token losses become one number
+
+
+AGGREGATIONS = get_args(Aggregation)
+MAX_NEW_TOKENS, GROUP_SIZE = 8, 2
+# Three prompts of two completions: one completion and one whole prompt have nothing to train on.
+LENGTHS = [4, 2, 0, 0, 0, 3]
+TRAINED = (np.arange(5) < np.array(LENGTHS)[:, None]).astype(float)
+LOSS = np.random.default_rng(0).normal(size=TRAINED.shape)
+
+
+def plain(aggregation: Aggregation) -> float:
+    """The aggregated loss, from the losses of each completion as lists."""
+    rows = [LOSS[r, :length].tolist() for r, length in enumerate(LENGTHS)]
+    trained = [row for row in rows if row]
+    prompts = [[row for row in rows[p : p + GROUP_SIZE] if row] for p in range(0, len(rows), GROUP_SIZE)]
+    prompts = [prompt for prompt in prompts if prompt]
+    return {
+        "sequence_mean": lambda: mean(mean(row) for row in trained),
+        "token_mean": lambda: mean(loss for row in trained for loss in row),
+        "constant": lambda: sum(sum(row) for row in trained) / (len(trained) * MAX_NEW_TOKENS),
+        "sequence_sum": lambda: mean(sum(row) for row in trained),
+        "group_sum": lambda: mean(sum(sum(row) for row in prompt) for prompt in prompts),
+        "group_token_mean": lambda: mean(sum(mean(row) for row in prompt) for prompt in prompts),
+    }[aggregation]()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_each_aggregation_is_its_own_formula_and_what_is_empty_counts_in_no_mean(aggregation: Aggregation) -> None:
+    weights = token_weights(TRAINED, aggregation=aggregation, max_new_tokens=MAX_NEW_TOKENS, group_size=GROUP_SIZE)
+    assert (weights * LOSS).sum() == pytest.approx(plain(aggregation))
+    assert not any(plain(other) == pytest.approx(plain(aggregation)) for other in AGGREGATIONS if other != aggregation)
+    nothing = np.zeros((2, 3))
+    assert not token_weights(nothing, aggregation=aggregation, max_new_tokens=3, group_size=2).any()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_split_of_the_rows_changes_the_loss(aggregation: Aggregation, seed: int) -> None:
+    """Also one that tears the completions of a prompt apart, in any order and with padding cut off."""
+    weights = token_weights(TRAINED, aggregation=aggregation, max_new_tokens=MAX_NEW_TOKENS, group_size=GROUP_SIZE)
+    generator = np.random.default_rng(seed)
+    cuts = np.sort(generator.choice(np.arange(1, 6), size=generator.integers(1, 6), replace=False))
+    parts = np.split(generator.permutation(6), cuts)
+    widths = [max(LENGTHS[row] for row in rows) for rows in parts]
+    total = sum((weights[rows, :w] * LOSS[rows, :w]).sum() for rows, w in zip(parts, widths, strict=True))
+    assert total == pytest.approx(plain(aggregation), rel=1e-9)

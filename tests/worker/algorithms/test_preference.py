@@ -81,13 +81,14 @@ class TinyPolicy(nn.Module):
 TOKENS = torch.tensor([[1, 4, 2, 6, 3], [1, 2, 2, 5, 0]])
 
 
-def gradient(policy: TinyPolicy, loss: Tensor) -> Tensor:
-    policy.zero_grad()
-    loss.backward()
-    return torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
-
-
-def grpo_gradient(policy: TinyPolicy, mask: Tensor, aggregation: Aggregation) -> Tensor:
+@pytest.mark.parametrize(
+    ("lengths", "aggregation", "same"),
+    [([4, 4], "sequence_mean", True), ([4, 2], "sequence_mean", False), ([4, 2], "sequence_sum", True)],
+)
+def test_grpo_on_two_completions_takes_dpos_direction_for_equal_lengths_and_with_sums_over_tokens_for_any(
+    lengths: list[int], aggregation: Aggregation, same: bool
+) -> None:
+    policy, mask = TinyPolicy().double(), (torch.arange(4) < torch.tensor(lengths)[:, None]).double()
     logprob = policy.logprobs(TOKENS)
     terms = token_terms(
         Algorithm(kl=Kl(beta=0)),
@@ -97,31 +98,14 @@ def grpo_gradient(policy: TinyPolicy, mask: Tensor, aggregation: Aggregation) ->
         mask_R_T=mask,
     )
     weights = token_weights(mask, aggregation=aggregation, max_new_tokens=4, group_size=2)
-    return gradient(policy, (weights * terms.loss_R_T).sum())
-
-
-def dpo_gradient(policy: TinyPolicy, mask: Tensor) -> Tensor:
-    chosen, rejected = (policy.logprobs(TOKENS) * mask).sum(-1)[:, None]
-    return gradient(
-        policy, dpo_loss(preference_margin(chosen, rejected, chosen.detach(), rejected.detach(), beta=0.1)).sum()
-    )
-
-
-def cosine(one: Tensor, other: Tensor) -> float:
-    assert one.norm() > 1e-3
-    assert other.norm() > 1e-3
-    return float(torch.cosine_similarity(one, other, dim=0))
-
-
-def test_two_completions_of_equal_length_give_grpo_the_direction_of_dpo() -> None:
-    policy, mask = TinyPolicy().double(), torch.ones(2, 4).double()
-    assert cosine(grpo_gradient(policy, mask, "sequence_mean"), dpo_gradient(policy, mask)) == pytest.approx(
-        1, abs=1e-6
-    )
-
-
-def test_with_unequal_lengths_only_sums_over_tokens_keep_that_direction() -> None:
-    policy, mask = TinyPolicy().double(), torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0]]).double()
-    dpo = dpo_gradient(policy, mask)
-    assert cosine(grpo_gradient(policy, mask, "sequence_mean"), dpo) < 0.99
-    assert cosine(grpo_gradient(policy, mask, "sequence_sum"), dpo) == pytest.approx(1, abs=1e-6)
+    chosen, rejected = (logprob * mask).sum(-1)[:, None]
+    dpo = dpo_loss(preference_margin(chosen, rejected, chosen.detach(), rejected.detach(), beta=0.1))
+    directions = []
+    for loss in ((weights * terms.loss_R_T).sum(), dpo.sum()):
+        policy.zero_grad()
+        loss.backward(retain_graph=True)
+        directions.append(torch.cat([parameter.grad.flatten() for parameter in policy.parameters()]))
+        assert directions[-1].norm() > 1e-3
+    ours, theirs = directions
+    cosine = float(torch.cosine_similarity(ours, theirs, dim=0))
+    assert cosine == pytest.approx(1, abs=1e-6) if same else cosine < 0.99

@@ -1,16 +1,15 @@
 """One optimizer step of our learner is one of TRL's own trainer: the same rollout and rewards, real models, float32."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
-from trl_cases import CASES, K3, NO_KL, Case
-from worker_models import CPU, items, roll_out, tiny_policy
+from transformers import LlamaForCausalLM
+from trl_cases import CASES, K3, NO_KL, SETTINGS, Case
+from worker_models import CPU, items, random_policy, roll_out
 
 from backend.contract.advantage import GroupZscore
 from backend.contract.groups import RewardScore
@@ -28,13 +27,9 @@ GROUP, RATE, TEMPERATURE = 4, 1e-3, 0.9
 # whole learning rates.
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.3, 0.7]
 LOSSES = [name for name in CASES if "k3" not in name]
-SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": "none",
+ONE_STEP = SETTINGS | {
     "save_strategy": "no",
     "disable_tqdm": True,
-    "use_bias_correction_kl": False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
     "max_completion_length": 16,
     "per_device_train_batch_size": len(REWARDS),
     "num_generations": GROUP,
@@ -50,21 +45,9 @@ class Start:
     """Weights to begin with, in a folder from which TRL loads its reference."""
 
     def __init__(self, folder: Path) -> None:
-        torch.manual_seed(0)
-        tokenizer = tiny_policy(reference=False).tokenizer
-        config = LlamaConfig(
-            vocab_size=300,
-            hidden_size=64,
-            intermediate_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        LlamaForCausalLM(config).save_pretrained(folder)
-        self.folder, self.tokenizer = folder, tokenizer
+        made = random_policy(300, dtype=torch.float32)
+        made.model.save_pretrained(folder)
+        self.folder, self.tokenizer = folder, made.tokenizer
 
     def model(self, *, adapters: bool) -> LlamaForCausalLM:
         model = LlamaForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
@@ -118,7 +101,7 @@ def trl_update(start: Start, case: Case, rollout: Rollout, folder: Path, *, adap
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **_: REWARDS,
-        args=GRPOConfig(output_dir=str(folder), **SETTINGS, **case.trl),
+        args=GRPOConfig(output_dir=str(folder), **ONE_STEP, **case.trl),
         train_dataset=Dataset.from_list([{"prompt": text} for text in rollout.prompt_texts_P]),
         processing_class=copy.deepcopy(start.tokenizer),
     )
@@ -131,29 +114,21 @@ def trl_update(start: Start, case: Case, rollout: Rollout, folder: Path, *, adap
     return trained(model) - before
 
 
-Compare = Callable[[str, float, bool], float]
-
-
-@pytest.fixture
-def apart(start: Start, tmp_path: Path) -> Compare:
+def apart(start: Start, folder: Path, name: str, beta: float, *, adapters: bool) -> float:
     """How far the two updates of a loss are apart, as a share of the update."""
-
-    def compare(name: str, beta: float, adapters: bool) -> float:
-        case = Case(CASES[name].trl | {"beta": beta}, CASES[name].ours.model_copy(update={"kl": K3 if beta else NO_KL}))
-        rollout, ours = our_update(start, case, adapters=adapters)
-        theirs = trl_update(start, case, rollout, tmp_path, adapters=adapters)
-        assert theirs.norm() > 0.1 * RATE * len(theirs) ** 0.5
-        return float((ours - theirs).norm() / theirs.norm())
-
-    return compare
+    case = Case(CASES[name].trl | {"beta": beta}, CASES[name].ours.model_copy(update={"kl": K3 if beta else NO_KL}))
+    rollout, ours = our_update(start, case, adapters=adapters)
+    theirs = trl_update(start, case, rollout, folder, adapters=adapters)
+    assert theirs.norm() > 0.1 * RATE * len(theirs) ** 0.5
+    return float((ours - theirs).norm() / theirs.norm())
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize("name", LOSSES)
-def test_one_optimizer_step_is_trls(name: str, beta: float, apart: Compare) -> None:
-    assert apart(name, beta, False) < 3e-4
+def test_one_optimizer_step_is_trls(name: str, beta: float, start: Start, tmp_path: Path) -> None:
+    assert apart(start, tmp_path, name, beta, adapters=False) < 3e-4
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
-def test_one_optimizer_step_of_adapters_is_trls(beta: float, apart: Compare) -> None:
-    assert apart("grpo", beta, True) < 3e-4
+def test_one_optimizer_step_of_adapters_is_trls(beta: float, start: Start, tmp_path: Path) -> None:
+    assert apart(start, tmp_path, "grpo", beta, adapters=True) < 3e-4

@@ -1,6 +1,5 @@
 """The surrogate losses: their gradients, and where they stop."""
 
-import itertools
 import math
 from collections.abc import Callable
 
@@ -52,13 +51,6 @@ def test_sapo_is_its_formula_with_the_temperature_of_the_sign(advantage: float, 
     assert loss[0, 0] == pytest.approx(-4 / tau / (1 + math.exp(-tau * 0.7)) * advantage)
 
 
-def test_sapo_lets_go_of_a_far_token_smoothly() -> None:
-    slopes = [
-        float(gradient(SURROGATES["sapo"], OLD + math.log(ratio))[0, 0] / ratio) for ratio in (1.0, 2.0, 4.0, 8.0)
-    ]
-    assert all(nearer < farther < 0 for nearer, farther in itertools.pairwise(slopes))
-
-
 def test_a_sharp_sapo_gate_keeps_a_finite_gradient() -> None:
     ratio = torch.tensor([[0.0, 1.0, 1e30]], requires_grad=True)
     objective.sapo(ratio, torch.ones(1, 1), tau_positive=100.0, tau_negative=100.0).sum().backward()
@@ -67,13 +59,15 @@ def test_a_sharp_sapo_gate_keeps_a_finite_gradient() -> None:
     assert ratio.grad[0, 1] == -1
 
 
-def test_vespo_weighs_a_completion_by_phi_of_its_whole_ratio() -> None:
+def test_vespo_weighs_a_completion_by_phi_of_its_whole_ratio_and_stays_finite_if_it_became_impossible() -> None:
     logprob = OLD + torch.tensor([[0.1, 0.2, -0.1], [0.3, 0.1, 9.0]])  # the last is padding
     expected = []
     for w, k, lam in ((math.exp(0.2), 2, 3), (math.exp(0.4), 3, 2)):
         expected.append(math.exp(lam) * w**k * math.exp(-lam * w))
     weights = gradient(SURROGATES["vespo"], logprob) / -ADVANTAGES
     torch.testing.assert_close(weights, torch.tensor(expected).double()[:, None].expand(2, 3))
+    for difference in (500.0, -500.0):
+        assert torch.isfinite(gradient(SURROGATES["vespo"], OLD + difference)).all()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +79,6 @@ def test_the_log_ratio_is_bounded_for_each_token_and_for_the_completion(
 ) -> None:
     measured = bounded_log_ratio(np.array([[*differences, 7.0]]), np.zeros((1, 3)), np.array([[1.0, 1, 0]]))
     np.testing.assert_allclose(measured, [[bounded]])
-
-
-@pytest.mark.parametrize("difference", [500.0, -500.0])
-def test_vespo_stays_finite_for_a_completion_that_became_impossible(difference: float) -> None:
-    assert torch.isfinite(gradient(SURROGATES["vespo"], OLD + difference)).all()
 
 
 def test_delta_bounds_the_loss_of_a_discouraged_token() -> None:
@@ -107,7 +96,3 @@ def test_a_token_counts_as_clipped_only_where_its_gradient_stops() -> None:
         leaf = torch.tensor(ratio, requires_grad=True)
         objective.clip(leaf, torch.tensor(advantages), epsilon_low=0.2, epsilon_high=0.2).sum().backward()
         assert (leaf.grad == 0).tolist() == [[lo or hi for lo, hi in zip(low, high, strict=True)]]
-
-
-def test_the_value_loss_is_the_squared_error() -> None:
-    np.testing.assert_array_equal(objective.value_loss(np.array([[1.0, 2]]), np.array([[3.0, 2]])), [[4, 0]])

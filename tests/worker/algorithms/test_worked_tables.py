@@ -14,7 +14,7 @@ FOUR_OF_EIGHT = np.array([[1.0, 1, 1, 1, 0, 0, 0, 0]])
 SIGNS = np.array([[1.0, 1, 1, 1, -1, -1, -1, -1]])
 
 
-def test_the_table_with_sample_std() -> None:
+def test_the_table_with_sample_std_the_code_with_population_std_and_the_same_rewards_under_softmax() -> None:
     statistics = group_statistics(FOUR_OF_EIGHT, std="sample")
     assert statistics.mean_P[0] == 0.5
     assert round(float(statistics.std_P[0]), 4) == 0.5345
@@ -22,11 +22,9 @@ def test_the_table_with_sample_std() -> None:
     np.testing.assert_array_equal(np.round(advantages, 4), 0.9354 * SIGNS)
     np.testing.assert_array_equal(np.round(advantages, 2), 0.94 * SIGNS)
     np.testing.assert_array_equal(np.round(group_zscore(FOUR_OF_EIGHT, std="sample", eps=1e-4), 4), 0.9352 * SIGNS)
-
-
-def test_the_code_with_population_std() -> None:
     assert group_statistics(FOUR_OF_EIGHT, std="population").std_P[0] == 0.5
     np.testing.assert_allclose(group_zscore(FOUR_OF_EIGHT, std="population", eps=1e-8), SIGNS, atol=1e-7)
+    np.testing.assert_array_equal(np.round(softmax(FOUR_OF_EIGHT), 5), [[0.18276] * 4 + [0.06724] * 4])
 
 
 @pytest.mark.parametrize(
@@ -40,12 +38,6 @@ def test_the_ratios_of_the_worked_cases(new: float, old: float, ratio: float, cl
     # An advantage whose sign makes the clipped term the smaller one shows the bound itself.
     sign = 1.0 if ratio > 1 else -1.0
     assert clip(measured, np.array([[sign]]), epsilon_low=0.2, epsilon_high=0.2)[0, 0] == pytest.approx(-sign * clipped)
-
-
-def test_the_same_rewards_under_softmax() -> None:
-    weights = softmax(FOUR_OF_EIGHT)
-    np.testing.assert_array_equal(np.round(weights, 5), [[0.18276] * 4 + [0.06724] * 4])
-    assert weights.sum() == pytest.approx(1)
 
 
 def test_on_policy_the_loss_is_zero_and_its_gradient_is_not() -> None:
@@ -84,25 +76,12 @@ def test_with_beta_only_the_loss_is_flat_at_the_reference() -> None:
     assert not logprob.grad.any()
 
 
-def test_k3_is_zero_and_flat_where_the_policies_are_equal() -> None:
-    logprob = torch.tensor([[-1.0, -2.0]], requires_grad=True)
-    kl = kl_per_token(logprob, logprob.detach(), estimator="k3")
-    kl.sum().backward()
-    assert kl.detach().tolist() == [[0.0, 0.0]]
-    assert logprob.grad is not None
-    assert logprob.grad.tolist() == [[0.0, 0.0]]
-
-
-def test_k3_stays_finite_for_a_token_that_became_impossible() -> None:
-    kl = kl_per_token(torch.tensor([[-500.0]]), torch.tensor([[-0.1]]), estimator="k3")
-    assert torch.isfinite(kl).all()
-
-
-def test_kl_estimators_on_a_known_ratio() -> None:
+def test_kl_estimators_on_a_known_ratio_and_k3_of_a_token_that_became_impossible() -> None:
     logprob, reference = np.array([[-1.0]]), np.array([[-1.5]])
     assert kl_per_token(logprob, reference, estimator="k1")[0, 0] == 0.5
     assert kl_per_token(logprob, reference, estimator="k2")[0, 0] == 0.125
     assert kl_per_token(logprob, reference, estimator="k3")[0, 0] == pytest.approx(math.exp(-0.5) + 0.5 - 1)
+    assert torch.isfinite(kl_per_token(torch.tensor([[-500.0]]), torch.tensor([[-0.1]]), estimator="k3")).all()
 
 
 def test_sequence_ratios_are_one_number_for_the_completion() -> None:

@@ -1,9 +1,11 @@
 """Every run of a worker that has a cluster is done there, by processes that get no secret and reach the backend through the worker."""
 
+import asyncio
 import pickle
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +17,10 @@ from processes import tiny_run
 from wire import Wire, claimed, worker
 
 from backend.bucket.bucket import MANIFEST, Bucket
-from backend.contract.home import CannotStart, load
 from backend.contract.protocol import CheckpointReport, Fail, Finish, Report
 from worker import main
 from worker.cluster import cluster
+from worker.cluster.exchange import Exchange
 from worker.errors import Interrupted
 from worker.job import run_claim
 from worker.ranks.launch import Heard, Line, RankFailed, tell_end
@@ -28,14 +30,8 @@ from worker.settings import Settings, store_name
 CPU = torch.device("cpu")
 SECRETS = ["the-backends-token", "claims-secret", "vllm-key", "judge-password"]
 JUDGES = {"strict": {"url": "https://user:judge-password@judge.example/v1", "model": "some-model"}}
-DATASET = {
-    "kind": "dataset",
-    "source": "upload:3",
-    "prompt_column": "question",
-    "answer_column": "answer",
-    "held_out": 0,
-}
-ROWS = b'{"question": "1 + 1", "answer": "2"}\n' * 4
+DATASET = {"kind": "dataset", "source": "upload:3", "held_out": 0}
+ROWS = b'{"prompt": "1 + 1", "answer": "2"}\n' * 4
 
 
 def sent(what: Any) -> Any:
@@ -65,22 +61,13 @@ class InPlace:
     def free(self) -> int:
         return self.places
 
-    def run_ranks(
-        self,
-        work: Callable[..., Any],
-        given: Sequence[object],
-        *,
-        attempt: int,
-        count: int,
-        answers: Mapping[str, Callable[..., Any]],
-        **_: object,
-    ) -> Any:
+    def run_ranks(self, work: Any, given: Any, *, attempt: int, count: int, answers: Any, **_: object) -> Any:
         self.sent, heard, self.answers = pickle.dumps((work, tuple(given))), Heard(), answers
         work, (settings, *others, place) = sent((work, tuple(given)))
         settings = settings.model_copy(update={"home": self.there})
         place = replace(place, store=replace(place.store, folder=settings.store))
         given = (settings, *others, place)
-        line = Line(Ends(heard, {name: self._noted(name, answer) for name, answer in answers.items()}))
+        line = Line(Ends(heard, {name: partial(self._answer, name) for name in answers}))
         tell_end(line, attempt, lambda: work(Ranks(0, count), CPU, line, *given))
         if heard.refused is not None:
             raise heard.refused
@@ -88,12 +75,9 @@ class InPlace:
             raise RankFailed(failed)
         return heard.result
 
-    def _noted(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*given: object) -> Any:
-            self.asked.add(name)
-            return answer(*given)
-
-        return note
+    def _answer(self, name: str, *given: object) -> Any:
+        self.asked.add(name)
+        return self.answers[name](*given)
 
 
 def do(
@@ -201,12 +185,6 @@ def test_without_ray_a_worker_says_what_to_install(
     assert "pip install 'groupscope[worker,ray]'" in str(ended.value)
 
 
-@pytest.mark.parametrize("address", ["head:0", "head:65536", None, "ray://head:10001", "head", "auto"])
-def test_a_cluster_has_an_address_of_host_and_port(tmp_path: Path, address: str | None) -> None:
-    with pytest.raises(CannotStart, match="GROUPSCOPE_RAY_ADDRESS"):
-        load(Settings, home=tmp_path, executor="ray", ray_address=address)
-
-
 class Failed(Exception):
     """As Ray Train's errors are seen from here."""
 
@@ -228,20 +206,33 @@ def test_what_a_process_said_counts_more_than_that_ray_lost_it() -> None:
 
 
 def test_a_job_that_got_no_places_or_lost_them_to_a_preemption_is_no_failure() -> None:
-    class PreemptionError(Exception):
-        pass
-
-    class WorkerGroupStartupTimeoutError(Exception):
-        pass
-
+    preempted, timed_out = (
+        type(name, (Exception,), {}) for name in ("PreemptionError", "WorkerGroupStartupTimeoutError")
+    )
     waited = Exception()
-    waited.controller_failure = WorkerGroupStartupTimeoutError()  # type: ignore[attr-defined]
+    waited.controller_failure = timed_out()  # type: ignore[attr-defined]
     died, by_ray, by_itself = Exception(), Failed(), Failed()
     died.health_check_failure = SimpleNamespace(preempted=True)  # type: ignore[attr-defined]
     by_ray.worker_failures, by_itself.worker_failures = {0: Exception(), 1: died}, {0: Exception()}
-    assert "taken away" in (cluster._no_fault(PreemptionError()) or "")
+    assert "taken away" in (cluster._no_fault(preempted()) or "")
     assert "taken away" in (cluster._no_fault(by_ray) or "")
     assert cluster._no_fault(by_itself) is None
     assert "took the places" in (cluster._no_fault(waited) or "")
     assert cluster._no_fault(Exception()) is None
     assert Interrupted().ending == "released"
+
+
+def test_each_process_gets_the_answer_to_what_it_asked_and_silence_loses_nothing() -> None:
+    async def talk() -> tuple[list[tuple[int, bytes]], bytes, bytes]:
+        exchange = Exchange()
+        assert await exchange.hear(0.01) == []
+        await exchange.say(1, b"here")
+        first, second = (asyncio.create_task(exchange.ask(rank, b"what?")) for rank in (0, 1))
+        await asyncio.sleep(0)
+        heard = await exchange.hear(10)
+        await exchange.answer(1, b"one")
+        await exchange.answer(0, b"zero")
+        await exchange.answer(0, b"nobody asked")
+        return heard, await first, await second
+
+    assert asyncio.run(talk()) == ([(1, b"here"), (0, b"what?"), (1, b"what?")], b"zero", b"one")

@@ -71,15 +71,9 @@ def test_dpo_measures_what_a_plain_forward_pass_of_policy_and_reference_gives() 
             logps.append(plain_logprob(policy, prompt, ids))
             moved.append(beta * (logps[-1] - plain_logprob(reference, prompt, ids)))
         margin = moved[0] - moved[1]
-        expected = {
-            "logps/chosen": logps[0],
-            "logps/rejected": logps[1],
-            "rewards/chosen": moved[0],
-            "rewards/rejected": moved[1],
-        }
-        assert {name: float(values[place]) for name, values in verdict.measured.items()} == pytest.approx(
-            expected, abs=1e-3
-        )
+        measured = {name: float(values[place]) for name, values in verdict.measured.items()}
+        names = ("logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected")
+        assert measured == pytest.approx(dict(zip(names, [*logps, *moved], strict=True)), abs=1e-3)
         assert float(verdict.margin_N[place]) == pytest.approx(margin, abs=1e-3)
         assert float(verdict.loss_N[place]) == pytest.approx(math.log1p(math.exp(-margin)), abs=1e-3)
 
@@ -123,13 +117,10 @@ def pieces(*scored: str, **special: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
-def test_a_completion_does_not_begin_with_a_space_that_its_text_does_not_have() -> None:
+def test_a_completion_begins_with_no_space_that_it_lacks_and_a_token_across_its_beginning_is_judged_with_it() -> None:
     tokenizer = pieces("▁why", ":", "right", "wrong", "▁right", "▁wrong", eos_token="<e>")
     pair = Pair("1", "why:", None, Response("right"), Response(" wrong"))
     assert judged_tokens(tokenizer, pair) == [["▁why", ":"], ["right", "<e>"], ["▁wrong", "<e>"]]
-
-
-def test_a_token_that_is_part_prompt_and_part_completion_is_judged_with_both_completions() -> None:
     tokenizer = pieces("▁2", "+", "2", "?", "?4", "5", eos_token="<e>")
     pair = Pair("1", "2+2?", None, Response("4"), Response("5"))
     assert judged_tokens(tokenizer, pair) == [["▁2", "+", "2"], ["?4", "<e>"], ["?", "5", "<e>"]]

@@ -1,9 +1,15 @@
-"""What a worker makes of what the processes of a run say: how far all are together, and which one the others wait for."""
+"""What each process of a run says of itself, and what a worker makes of it: how far all are together, and which one the others wait for."""
+
+import os
+import socket
+from queue import Queue
 
 from clock import Clock
 
 from backend.contract.records import MOST_RANKS, Progress, Rank
 from worker.ranks.board import ENDED, Board
+from worker.ranks.status import Status
+from worker.ranks.waiting import WAITING, Waiting
 
 
 def board(count: int, clock: Clock | None = None) -> Board:
@@ -45,8 +51,8 @@ def test_a_word_that_says_nothing_new_is_no_progress() -> None:
 def test_one_that_is_not_heard_while_others_are_holds_them_up() -> None:
     clock = Clock()
     two = board(2, clock)
-    for rank in (0, 1):
-        two.hear(rank, Rank(rank=rank, phase="rollout"))
+    two.hear(0, Rank(rank=0, phase="rollout"))
+    two.hear(1, Rank(rank=1, phase="rollout"))
     clock.now += 6
     assert slow(two) == {}  # nobody was heard: the worker itself was held up
     two.hear(0, Rank(rank=0, phase="rollout", waits_seconds=5.0))
@@ -91,13 +97,9 @@ def test_one_that_works_half_as_long_again_as_the_median_holds_the_others_up_and
     assert slow(four) == {2: "slower"}
     four.hear(2, Rank(rank=2))  # too few steps so far
     assert slow(four) == {}
-
-
-def test_short_steps_differ_by_noise() -> None:
-    two = board(2)
-    for rank, seconds in enumerate((0.2, 0.5)):
-        two.hear(rank, Rank(rank=rank, step_seconds=seconds))
-    assert slow(two) == {}
+    for rank, seconds in enumerate((0.2, 0.5, 0.2, 0.2)):  # short steps
+        four.hear(rank, Rank(rank=rank, step_seconds=seconds))
+    assert slow(four) == {}
 
 
 def test_of_a_thousand_processes_those_are_sent_that_hold_the_others_up_and_the_memory_of_all() -> None:
@@ -109,3 +111,55 @@ def test_of_a_thousand_processes_those_are_sent_that_hold_the_others_up_and_the_
     assert (ranks.count, len(ranks.items), ranks.memory_bytes) == (1024, MOST_RANKS, 2**40)
     assert [one.rank for one in ranks.items if one.slow] == [1000]
     assert len(ranks.model_dump_json()) < 20_000
+
+
+# ---- what a process says
+
+
+def status(said: "Queue[Rank]") -> Status:
+    return Status(1, said.put, lambda: (10, 20))
+
+
+def test_it_speaks_by_itself_and_says_when_it_waits() -> None:
+    said: Queue[Rank] = Queue()
+    with status(said), WAITING.others():
+        first = said.get(timeout=20)
+        assert (first.host, first.pid) == (socket.gethostname(), os.getpid())
+        assert (first.rank, first.phase, first.memory_bytes, first.peak_bytes) == (1, None, 10, 20)
+        assert not first.waits_seconds
+        while not said.get(timeout=20).waits_seconds:
+            pass  # the main thread stands still here, as in a call that waits for the others
+
+
+def test_it_says_its_share_of_a_phase_and_how_long_it_works_in_a_step_once_there_are_enough() -> None:
+    said: Queue[Rank] = Queue()
+    one = status(said)
+    for step in range(5):
+        one.show(Progress(step=step, phase="rollout", done=2, total=8))
+        one.worked({"rollout": 1.0 + step, "update": 0.5})
+    with one:
+        last = said.get(timeout=20)
+        while last.step_seconds is None:
+            last = said.get(timeout=20)
+    assert (last.step, last.phase, last.done, last.total) == (4, "rollout", 2, 8)
+    assert (last.worked, last.step_seconds) == ({"rollout": 5.0, "update": 0.5}, 3.5)
+
+
+def test_its_last_word_is_that_it_has_ended() -> None:
+    said: Queue[Rank] = Queue()
+    with status(said) as one:
+        one.show(Progress(step=3, phase="checkpoint", done=0, total=1))
+    last = [said.get_nowait() for _ in range(said.qsize())][-1]
+    assert (last.step, last.phase, last.done, last.total) == (3, ENDED, None, None)
+
+
+def test_waits_add_up_and_what_is_computed_between_them_does_not_count() -> None:
+    waiting = Waiting()
+    with waiting.others():
+        waiting.end()
+        assert waiting.since is None
+        before = waiting.seconds
+        waiting.begin()
+    assert waiting.since is None
+    assert waiting.seconds > before
+    waiting.end()

@@ -2,10 +2,11 @@
 
 import ipaddress
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -40,22 +41,33 @@ def run(
     )
 
 
+def failure(work: Callable[..., Any], *given: object, **named: Any) -> Fail:
+    """What a run ends with that fails."""
+    with pytest.raises(RankFailed) as failed:
+        run(work, *given, **named)
+    return failed.value.fail
+
+
+@pytest.fixture
+def meeting() -> Iterator[tuple[str, str]]:
+    """Where the nodes of a run meet."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield f"127.0.0.1:{store.port}", "meeting"
+    del store  # it answers until here
+
+
 def talk(ranks: Ranks, device: torch.device, line: Line, word: str) -> list[Any]:
     everybody = ranks.gather((ranks.rank, os.getpid(), torch.get_num_threads(), device.type, word))
     told = ranks.of_first(line.ask("double", 21) if ranks.first else None)
     return [everybody, told, ranks.any(ranks.rank == 1), ranks.any(False), [list(ranks.share(4)), list(ranks.share(0))]]
 
 
-def fail(ranks: Ranks, device: torch.device, line: Line, which: int) -> None:
+def fail(ranks: Ranks, device: torch.device, line: Line, which: int, killed: bool) -> None:
     if ranks.rank == which:
+        if killed:
+            os.kill(os.getpid(), signal.SIGKILL)
         raise RunFailure("prompt_too_long", "Shorten it.")
     ranks.gather(None)  # waits for the one that failed
-
-
-def die(ranks: Ranks, device: torch.device, line: Line, which: int) -> None:
-    if ranks.rank == which:
-        os.kill(os.getpid(), signal.SIGKILL)
-    ranks.gather(None)
 
 
 def ask_for_more(ranks: Ranks, device: torch.device, line: Line) -> None:
@@ -141,18 +153,12 @@ def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> Non
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_what_one_process_fails_with_is_told_and_not_that_the_other_lost_it(which: int) -> None:
-    with pytest.raises(RankFailed) as failed:
-        run(fail, which)
-    assert (failed.value.fail.attempt, failed.value.fail.error.code) == (3, "prompt_too_long")
-    assert not failed.value.fail.retryable
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_process_that_is_killed_ends_the_others_and_the_run_is_tried_again(which: int) -> None:
-    with pytest.raises(RankFailed, match=rf"Process {which} of the 2 processes .* died \(SIGKILL\)") as failed:
-        run(die, which)
-    assert failed.value.fail.retryable
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_one_process_ended_with_is_told_and_not_that_the_other_lost_it(which: int, killed: bool) -> None:
+    told = failure(fail, which, killed)
+    code = "rank_died" if killed else "prompt_too_long"
+    assert (told.attempt, told.error.code, told.retryable) == (3, code, killed)
+    assert not killed or re.match(rf"Process {which} of the 2 processes .* died \(SIGKILL\)", told.error.message)
 
 
 def test_an_exit_status_that_torchs_agent_has_taken_is_asked_for_until_it_has_noted_it() -> None:
@@ -164,21 +170,18 @@ def test_an_exit_status_that_torchs_agent_has_taken_is_asked_for_until_it_has_no
 def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() -> None:
     sent: list[int] = []
     said: list[tuple[int, str]] = []
-    with pytest.raises(RankFailed) as failed:
-        run(fail_while_the_first_has_much_to_send, send=sent.append, status=lambda *one: said.append(one))
-    assert failed.value.fail.error.code == "prompt_too_long"
+    told = failure(fail_while_the_first_has_much_to_send, send=sent.append, status=lambda *one: said.append(one))
+    assert told.error.code == "prompt_too_long"
     assert sent == list(range(MOST_WAITING))
     assert said == [(1, "hello")]
 
 
-def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed() -> None:
+def test_what_the_first_one_has_to_send_is_sent_although_another_node_failed(meeting: tuple[str, str]) -> None:
     sent: list[int] = []
     said = Fail(attempt=3, error=RunError(code="prompt_too_long", message="Shorten it."), retryable=False)
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), lambda: (1, said, False) if sent else None)
-    with patch.object(launch, "_LAST_WORDS_OF_NODES_SECONDS", 0.3), pytest.raises(RankFailed) as failed:
-        run(send_slowly_once_another_node_failed, count=1, part=part, send=sent.append)
-    assert failed.value.fail == said
+    part = Part(0, 1, meeting, lambda: (1, said, False) if sent else None)
+    with patch.object(launch, "_LAST_WORDS_OF_NODES_SECONDS", 0.3):
+        assert failure(send_slowly_once_another_node_failed, count=1, part=part, send=sent.append) == said
     assert sent == [0, 1, 2]
 
 
@@ -193,20 +196,12 @@ def test_no_other_machine_can_reach_the_processes_of_one() -> None:
 
 def test_what_stood_in_the_way_of_a_checkpoint_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RankFailed) as failed:
-        run(save_below_a_file, tmp_path / "file")
-    assert "NotADirectoryError" in failed.value.fail.error.message
+    assert "NotADirectoryError" in failure(save_below_a_file, tmp_path / "file").error.message
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
-    class Lost(Exception):
-        pass
-
-    def more() -> None:
-        raise Lost
-
-    with pytest.raises(Lost):
-        run(ask_for_more, more=more)
+    with pytest.raises(LookupError, match="more"):
+        run(ask_for_more, more=Mock(side_effect=LookupError("no more")))
 
 
 def test_an_interrupted_first_process_ends_the_others() -> None:
@@ -220,21 +215,21 @@ def lose_another_node(ranks: Ranks, device: torch.device, line: Line) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_node_that_was_lost_is_named_once_it_is_known_and_a_torn_connection_is_no_crash(known: bool) -> None:
+def test_a_node_that_was_lost_is_named_once_it_is_known_and_a_torn_connection_is_no_crash(
+    meeting: tuple[str, str], known: bool
+) -> None:
     lost: list[float] = []
     said = Fail(attempt=3, error=RunError(code="rank_died", message="Node 1 was lost."), retryable=True)
 
     def elsewhere() -> tuple[int, Fail, bool] | None:
         return (1, said, False) if known and lost and time.monotonic() - lost[0] > 0.6 else None
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    part = Part(0, 1, (f"127.0.0.1:{store.port}", "meeting"), elsewhere)
     seconds = {"_LAST_WORDS_OF_NODES_SECONDS": 0.3, "_LOST_NODE_SECONDS": 60.0 if known else 0.3}
-    with patch.multiple(launch, **seconds), pytest.raises(RankFailed) as failed:
-        run(lose_another_node, count=1, part=part, lose=lambda: lost.append(time.monotonic()))
-    error = failed.value.fail.error
-    assert (error.code, "Node 1" in error.message, failed.value.fail.retryable) == ("rank_died", known, True)
-    assert known or "Connection closed" in (error.details or "")
+    with patch.multiple(launch, **seconds):
+        part = Part(0, 1, meeting, elsewhere)
+        told = failure(lose_another_node, count=1, part=part, lose=lambda: lost.append(time.monotonic()))
+    assert (told.error.code, "Node 1" in told.error.message, told.retryable) == ("rank_died", known, True)
+    assert known or "Connection closed" in (told.error.details or "")
 
 
 @pytest.mark.parametrize("count", [1, 2])

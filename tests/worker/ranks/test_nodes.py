@@ -30,6 +30,10 @@ def announced(*parts: tuple[int, int]) -> Announced:
     )
 
 
+Pair = tuple[Followers, Leader]
+EACH_ONE = announced((0, 1), (1, 1))
+
+
 def until(condition: Callable[[], object]) -> None:
     wait_until(condition, "the nodes know it", longest_pause=0.02)
 
@@ -42,6 +46,16 @@ def never(*_: object) -> bool:
 def address() -> Iterator[str]:
     with patch.multiple(nodes, _LOOK_SECONDS=0.02, _PULSE_SECONDS=0.1, _LOST_SECONDS=3.0, _GOODBYE_SECONDS=0.5):
         yield f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def pair(address: str) -> Iterator[Pair]:
+    """What node 0 knows of one other node, which has come, and what that one knows of node 0."""
+    followers, leader = Followers(2, address, 2), Leader(1, address, 2)
+    until(lambda: not followers.missing)
+    yield followers, leader
+    leader.close()
+    followers.close(0)
 
 
 def test_an_upload_is_fetched_once_for_the_processes_of_a_node(tmp_path: Path) -> None:
@@ -90,46 +104,37 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
         leader.close()
 
 
-def test_a_node_that_is_silent_or_started_again_ends_the_attempt(address: str) -> None:
-    followers = Followers(2, address, 2)
-    first = Leader(1, address, 2)
-    until(lambda: not followers.missing)
-    with followers.run(announced((0, 1), (1, 1)), never) as part:
+def test_a_node_that_is_silent_or_started_again_ends_the_attempt(pair: Pair, address: str) -> None:
+    followers, first = pair
+    with followers.run(EACH_ONE, never) as part:
         second = Leader(1, address, 2)
         until(part.elsewhere)
     until(lambda: first.gone)
     assert first.displaced
     assert not second.displaced
     until(lambda: not followers.missing)
-    with followers.run(announced((0, 1), (1, 1)), never) as part:
+    with followers.run(EACH_ONE, never) as part:
         assert part.elsewhere() is None
         second.close()
         until(part.elsewhere)
         (_, fail, lost) = part.elsewhere() or (0, FAIL, True)
         assert (fail.error.code, fail.retryable, lost) == ("rank_died", True, False)
     assert followers.missing == [1]
-    followers.close(0)
 
 
-def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_again(address: str) -> None:
-    followers = Followers(2, address, 2)
-    leader = Leader(1, address, 2)
-    until(lambda: not followers.missing)
-    with followers.run(announced((0, 1), (1, 1)), never):
+def test_a_node_that_may_have_died_with_a_run_is_missing_until_it_is_heard_of_again(pair: Pair) -> None:
+    followers, leader = pair
+    with followers.run(EACH_ONE, never):
         leader.close()
         leader._thread.join()
         until(lambda: followers._heard[1][1] == followers._store.add("pulse/1", 0))
     assert followers.missing == [1]
-    followers.close(0)
 
 
-def test_a_node_that_was_asked_to_end_lets_node_0_know(address: str) -> None:
-    followers = Followers(2, address, 2)
-    leader = Leader(1, address, 2)
+def test_a_node_that_was_asked_to_end_lets_node_0_know(pair: Pair) -> None:
+    followers, leader = pair
     leader.leave()
     until(lambda: followers.leaving)
-    leader.close()
-    followers.close(0)
 
 
 def test_a_node_with_another_number_of_processes_is_refused_and_both_say_why(
@@ -164,6 +169,10 @@ def test_a_store_on_a_port_that_is_taken_is_refused_in_words(address: str) -> No
         ({"nodes": 1024, "processes": 2, "rendezvous": "a:1"}, "more than 1024"),
         ({"nodes": 2, "rendezvous": "a"}, "RENDEZVOUS is wrong"),
         ({"executor": "ray", "ray_address": "a:1", "once": True}, "GROUPSCOPE_ONCE"),
+        *(
+            ({"executor": "ray", "ray_address": address}, "GROUPSCOPE_RAY_ADDRESS")
+            for address in ("head:0", "head:65536", None, "ray://head:10001", "head", "auto")
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused_in_words(given: dict[str, object], words: str) -> None:

@@ -1,7 +1,7 @@
 """What each process holds, and what it leaves on the disk for any number of others."""
 
 from collections import Counter
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec, patch
@@ -86,13 +86,17 @@ def test_all_processes_wait_in_rounds_for_a_bucket_that_is_away_longer_than_thei
     assert said == [True, True, False]
 
 
-class Scale:
+class Scale(list[Progress]):
     """The most bytes that a process held of weights, gradients and optimizer state, by what it did meanwhile."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.policy: Policy | None = None
         self.optimizer: torch.optim.Optimizer | None = None
         self.phase, self.most = "loading", dict[str, int]()
+
+    def append(self, progress: Progress) -> None:
+        self.phase = progress.phase or self.phase
 
     def weigh(self) -> None:
         if self.policy is None or self.optimizer is None:
@@ -110,61 +114,48 @@ class Scale:
         total = sum(storages.values())
         self.most[self.phase] = max(self.most.get(self.phase, 0), total)
 
+    def around(
+        self, owner: object, method: str, *, before: bool = True, phase: str = ""
+    ) -> AbstractContextManager[object]:
+        """Weighs after each call of this method and, unless what it needs has to be gathered first, before it."""
+        do = getattr(owner, method)
+
+        def weigh_and_do(*given: Any, **named: Any) -> Any:
+            self.phase = phase or self.phase
+            if before:
+                self.weigh()
+            result = do(*given, **named)
+            self.weigh()
+            return result
+
+        return patch.object(owner, method, weigh_and_do)
+
 
 def weighed(ranks: Ranks, folder: Path) -> dict[str, int]:
     """The most bytes by phase, in two steps with a KL penalty, an evaluation and a checkpoint."""
-    scale = Scale()
+    scale, learner_init = Scale(), Learner.__init__
     folder.mkdir(parents=True, exist_ok=True)
-
-    def weighing(method: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
-        def weigh_and_do(*given: Any, **named: Any) -> Any:
-            if before:
-                scale.weigh()
-            result = method(*given, **named)
-            scale.weigh()
-            return result
-
-        return weigh_and_do
-
-    learner_init = Learner.__init__
 
     def note(self: Learner, policy: Policy, *given: Any) -> None:
         learner_init(self, policy, *given)
         scale.policy, scale.optimizer = policy, self.optimizer
 
-    def named(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def name_and_do(*given: Any, **named: Any) -> Any:
-            scale.phase = phase
-            return method(*given, **named)
-
-        return name_and_do
-
+    config = configured(
+        budget=HALVES | {"steps": 2, "checkpoint_every": 1},
+        sampling=FEW | {"prompts_per_step": 4, "max_new_tokens": 32},
+        algorithm={"kl": {"beta": 0.04}},
+    )
     with (
         patch.object(Learner, "__init__", note),
-        patch.object(FSDPParamGroup, "wait_for_unshard", weighing(FSDPParamGroup.wait_for_unshard, before=False)),
-        patch.object(FSDPParamGroup, "post_backward", weighing(FSDPParamGroup.post_backward, before=True)),
-        patch.object(torch.optim.AdamW, "step", weighing(torch.optim.AdamW.step, before=True)),
-        patch.object(Learner, "_measure_before", named("reference", Learner._measure_before)),
-        patch.object(Learner, "_pass_through", named("update", Learner._pass_through)),
-        patch.object(attempt, "write_checkpoint", weighing(attempt.write_checkpoint, before=True)),
+        scale.around(FSDPParamGroup, "wait_for_unshard", before=False),
+        scale.around(FSDPParamGroup, "post_backward"),
+        scale.around(torch.optim.AdamW, "step"),
+        scale.around(Learner, "_measure_before", phase="reference"),
+        scale.around(Learner, "_pass_through", phase="update"),
+        scale.around(attempt, "write_checkpoint"),
     ):
-
-        def show(progress: Progress) -> None:
-            scale.phase = progress.phase
-
-        config = configured(
-            budget=HALVES | {"steps": 2, "checkpoint_every": 1},
-            sampling=FEW | {"prompts_per_step": 4, "max_new_tokens": 32},
-            algorithm={"kl": {"beta": 0.04}},
-        )
-        train(config, folder, Witness(), ranks=ranks, shown=Shown(show))
+        train(config, folder, Witness(), ranks=ranks, shown=scale)
     return scale.most
-
-
-class Shown(list[Progress]):
-    def __init__(self, hear: Callable[[Progress], None]) -> None:
-        super().__init__()
-        self.append = hear  # type: ignore[method-assign]
 
 
 @pytest.mark.slow

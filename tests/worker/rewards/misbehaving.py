@@ -18,15 +18,6 @@ def hang() -> object:
         pass
 
 
-def hang_without_the_interpreter() -> object:
-    return 95**7777**2121  # one operation, which never lets another thread run
-
-
-def sleep() -> object:
-    signal.pause()
-    return 1.0
-
-
 def print_without_end() -> object:
     while True:
         print("x" * 10_000)  # noqa: T201
@@ -36,10 +27,6 @@ def print_and_score() -> object:
     print("hello from a reward function")  # noqa: T201
     os.write(1, b"and from below it")
     return 1.0
-
-
-def read_stdin() -> object:
-    return len(sys.stdin.read())
 
 
 def fork_and_leave_a_sleeper() -> object:
@@ -91,11 +78,11 @@ def raise_without_words() -> object:
 
 ACTS: dict[str, Callable[[], object]] = {
     "hang": hang,
-    "hang without the interpreter": hang_without_the_interpreter,
-    "sleep": sleep,
+    "hang without the interpreter": lambda: 95**7777**2121,  # one operation, which never lets another thread run
+    "sleep": signal.pause,
     "print without end": print_without_end,
     "print": print_and_score,
-    "read stdin": read_stdin,
+    "read stdin": lambda: len(sys.stdin.read()),
     "fork": fork_and_leave_a_sleeper,
     "fork twice": fork_and_return_twice,
     "fill the disk": fill_the_disk,

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from scorers import error, raws
 
-from backend.contract.reward import Correctness, LearnedReward, Rewards
+from backend.contract.reward import LearnedReward, Rewards
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel, new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -47,31 +48,20 @@ def test_its_logit_is_the_score(model: RewardModel, checkpoint: Path, tmp_path: 
     scores = scored(rewards, tmp_path, {SOURCE: checkpoint}, *TEXTS)
     assert ITEM.messages is not None
     expected = model.scores([model.token_ids(ITEM.messages, text) for text in TEXTS])
-    assert [parts[0].raw for parts in scores.components] == pytest.approx(expected, abs=1e-5)
+    assert raws(scores) == pytest.approx(expected, abs=1e-5)
     assert scores.total.tolist() == pytest.approx([2 * score for score in expected], abs=1e-5)
 
 
-@pytest.mark.slow
-def test_true_correctness_is_measured_beside_it_at_weight_0(checkpoint: Path, tmp_path: Path) -> None:
-    functions = [Correctness(name="right", extract="whole", weight=0.0), LearnedReward(name="learned", source=SOURCE)]
-    scores = scored(Rewards(functions=functions), tmp_path, {SOURCE: checkpoint}, *TEXTS)
-    assert [parts[0].raw for parts in scores.components] == [1.0, 0.0, 0.0]
-    assert scores.total.tolist() == [parts[1].raw for parts in scores.components]
-
-
 def test_a_model_below_the_root_serves_too(checkpoint: Path, tmp_path: Path) -> None:
-    rewards = Rewards(
-        functions=[LearnedReward(name="learned", source="local:checkpoints/run-7/step-20-attempt-1/model")]
-    )
-    assert scored(rewards, tmp_path, {}, "4").components[0][0].raw is not None
+    learned = LearnedReward(name="learned", source="local:checkpoints/run-7/step-20-attempt-1/model")
+    assert raws(scored(Rewards(functions=[learned]), tmp_path, {}, "4")) != [None]
 
 
 def test_a_text_beyond_its_context_stays_unscored(checkpoint: Path, tmp_path: Path) -> None:
     rewards = Rewards(functions=[LearnedReward(name="learned", source=SOURCE)], max_unscored=0.5)
     scores = scored(rewards, tmp_path, {SOURCE: checkpoint}, "4", "1 " * 600)
-    assert scores.components[0][0].raw is not None
-    assert scores.components[1][0].raw is None
-    assert "reads at most 512" in (scores.components[1][0].error or "")
+    assert raws(scores)[0] is not None
+    assert "reads at most 512" in error(scores, 1)
 
 
 def test_a_score_that_is_no_number_stays_unscored(checkpoint: Path, tmp_path: Path) -> None:
@@ -81,9 +71,8 @@ def test_a_score_that_is_no_number_stays_unscored(checkpoint: Path, tmp_path: Pa
         head = resources.models["learned"].model.get_parameter("score.weight")
         torch.nn.init.constant_(head, torch.nan)
         with RewardScorer(broken, resources) as scorer:
-            (parts,) = scorer.score([[Sample("4", 1, ITEM)]]).components
-    assert parts[0].raw is None
-    assert (parts[0].error or "").startswith("reward_value: the reward model gave nan")
+            scores = scorer.score([[Sample("4", 1, ITEM)]])
+    assert error(scores).startswith("reward_value: the reward model gave nan")
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import wait_until
+from scorers import error, raws
 
 from backend.contract.records import RewardFile
 from backend.contract.reward import Python, Rewards
@@ -38,11 +39,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def offered(
-    folder: Path, until: Callable[[list[RewardFile]], object] = bool, path: Path | None = None
-) -> list[RewardFile]:
+def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) -> list[RewardFile]:
     """What the folder offers, once that is so."""
-    with RewardFolder(folder, path) as own:
+    with RewardFolder(folder) as own:
         return await_files(own, until)
 
 
@@ -52,24 +51,20 @@ def await_files(own: RewardFolder, condition: Callable[[list[RewardFile]], objec
     return own.files
 
 
-def scored(
-    folder: Path,
-    item: Item,
-    *texts: str,
-    time_limit: float = 5.0,
-    ids: tuple[int, ...] | None = (5, 6),
-    **python: object,
-) -> Scores:
-    """Scores by `own.py:reward` of the folder."""
-    mine = Python.model_validate({"name": "mine", "function": "own.py:reward", **python})
-    rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=time_limit)
-    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+def scorer_of(folder: Path, *names: str, time_limit: float = 5.0, **python: object) -> RewardScorer:
+    """By functions of the folder's `own.py`."""
+    functions = [
+        Python.model_validate({"name": one, "function": f"own.py:{one}", **python}) for one in names or ("reward",)
+    ]
+    return RewardScorer(
+        Rewards(functions=functions, max_unscored=1.0, time_limit=time_limit), RewardResources(own=folder)
+    )
+
+
+def scored(folder: Path, item: Item, *texts: str, ids: tuple[int, ...] | None = (5, 6), **python: Any) -> Scores:
+    with scorer_of(folder, **python) as scorer:
         scorer.load_own()
         return scorer.score([[Sample(text, 2, item, ids) for text in texts]])
-
-
-def raws(scores: Scores) -> list[float | None]:
-    return [parts[0].raw for parts in scores.components]
 
 
 def test_an_import_that_hangs_ends_even_if_the_worker_is_gone(folder: Path) -> None:
@@ -129,7 +124,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(fold
     names = [f"own_{place:02}.py" for place in range(len(WRONG))]
     for name, (text, _) in zip(names, WRONG, strict=True):
         (folder / name).write_bytes(text.encode(errors="surrogatepass"))
-    (folder / "well.py").write_text(GOOD)
+    (folder / "well.py").write_text(f"\ufeff{GOOD}")  # a byte order mark is not wrong
     *wrong, well = offered(folder, lambda files: len(files) == len(WRONG) + 1)
     for file, name, (_, says) in zip(wrong, names, WRONG, strict=True):
         assert (file.error or "").startswith(name + says)
@@ -166,17 +161,7 @@ def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
         await_files(own, lambda files: [one.name for one in files] == ["shared.py"])
 
 
-def test_a_file_is_described_with_the_modules_that_a_run_has(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "path"
-    path.mkdir()
-    (path / "words_of_all.py").write_text("WORDS = 3\n")
-    (folder / "own.py").write_text("from words_of_all import WORDS\n" + GOOD)
-    [own] = offered(folder, path=path)
-    assert own.error is None
-    assert [one.function for one in own.functions] == ["own.py:reward"]
-
-
-def test_a_module_of_the_path_is_named_with_its_line_and_seen_once_it_is_mended(folder: Path, tmp_path: Path) -> None:
+def test_a_module_of_a_runs_path_is_named_with_its_line_until_it_is_mended(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "path"
     path.mkdir()
     (path / "words_of_all.py").write_text("WORDS = 3\nmore = (\n")
@@ -186,13 +171,7 @@ def test_a_module_of_the_path_is_named_with_its_line_and_seen_once_it_is_mended(
         assert (own.files[0].error or "").startswith(f"{path / 'words_of_all.py'}, line 2: SyntaxError")
         (path / "words_of_all.py").write_text("WORDS = 3\n")
         await_files(own, lambda files: not files[0].error)
-
-
-def test_a_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
-    (folder / "own.py").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    [own] = offered(folder)
-    assert own.error is None
-    assert raws(scored(folder, RAW, "abc")) == [3.0]
+        assert [one.function for one in own.files[0].functions] == ["own.py:reward"]
 
 
 def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described(folder: Path) -> None:
@@ -206,6 +185,12 @@ def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described
 HANGS = "while True: pass\n"
 
 
+def change_last(file: Path) -> None:
+    """Its change is the latest of all, whatever is changed after it."""
+    later = time.time_ns() + 10**12
+    os.utime(file, ns=(later, later))
+
+
 def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_edited(folder: Path) -> None:
     (folder / "hangs.py").write_text(HANGS)
     with RewardFolder(folder) as own:
@@ -216,48 +201,39 @@ def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_e
 
 
 @pytest.mark.thorough
-def test_as_many_files_that_hang_as_are_read_at_once_keep_neither_a_new_nor_an_edited_one_waiting(folder: Path) -> None:
+def test_two_files_that_hang_keep_no_new_edited_or_mended_one_waiting(folder: Path, tmp_path: Path) -> None:
+    """As many as are read at once."""
+    (folder / "mended.py").write_text("def reward(:\n")
     (folder / "well.py").write_text(GOOD)
     with RewardFolder(folder) as own:
-        await_files(own, bool)
-        for name in ("a.py", "b.py"):
-            (folder / name).write_text(HANGS)
+        await_files(own, lambda files: len(files) == 2)
+        for name in "ab":
+            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
+            change_last(folder / f"{name}.py")
+        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
         (folder / "new.py").write_text(GOOD)
-        await_files(own, lambda files: [one.name for one in files] == ["new.py", "well.py"])
-        earlier = own.files[1].texts
+        await_files(own, lambda files: [one.name for one in files] == ["mended.py", "new.py", "well.py"])
+        earlier = own.files[2].texts
         (folder / "well.py").write_text(f"more = 1\n{GOOD}")
-        await_files(own, lambda files: files[1].texts != earlier)
+        await_files(own, lambda files: files[2].texts != earlier)
+        (folder / "mended.py").write_text(GOOD)
+        await_files(own, lambda files: files[0].error is None)
 
 
 @pytest.mark.thorough
 def test_files_that_failed_and_hang_now_wait_for_all_others(folder: Path, tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
-        hangs_later = (
-            f"import pathlib\nwhile pathlib.Path({str(tmp_path / 'hang')!r}).exists(): pass\nraise ValueError\n"
-        )
-        (folder / name).write_text(hangs_later)
+        hangs_later = f"while pathlib.Path({str(tmp_path / 'hang')!r}).exists(): pass\nraise ValueError\n"
+        (folder / name).write_text(f"import pathlib\n{hangs_later}")
     (folder / "well.py").write_text(GOOD)
     with RewardFolder(folder) as own:
         await_files(own, lambda files: len(files) == 3)
         (tmp_path / "hang").touch()
-        for name in ("a.py", "b.py"):  # the latest change of all
-            later = time.time_ns() + 10**12
-            os.utime(folder / name, ns=(later, later))
+        for name in ("a.py", "b.py"):
+            change_last(folder / name)
         earlier = own.files[2].texts
         (folder / "well.py").write_text(f"more = 1\n{GOOD}")
         await_files(own, lambda files: files[2].texts != earlier)
-
-
-@pytest.mark.thorough
-def test_a_mended_file_does_not_wait_for_files_that_hang(folder: Path, tmp_path: Path) -> None:
-    (folder / "own.py").write_text("def reward(:\n")
-    with RewardFolder(folder) as own:
-        await_files(own, lambda files: files and files[0].error)
-        for name in ("a", "b"):
-            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
-        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
-        (folder / "own.py").write_text(GOOD)
-        await_files(own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None)])
 
 
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,14 +256,6 @@ def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.
 # ---- what is refused
 
 
-def readable_by_all(folder: Path) -> None:
-    folder.chmod(0o777)
-
-
-def a_file_of_the_group(folder: Path) -> None:
-    (folder / "own.py").chmod(0o664)
-
-
 def a_link_out(folder: Path) -> None:
     (folder / "own.py").unlink()
     (folder.parent / "elsewhere.py").write_text(GOOD)
@@ -299,20 +267,19 @@ def a_linked_folder(folder: Path) -> None:
     folder.symlink_to(folder.with_name("real"))
 
 
-def of_another(folder: Path) -> None:
-    os.chown(folder / "own.py", 12345, -1)
-
-
-REFUSALS = [
-    (readable_by_all, "/rewards is not used, since other users can write to it: chmod go-w it, and set umask 022"),
-    (a_file_of_the_group, "own.py is not used, since other users can write to it"),
+REFUSALS: list[tuple[Callable[[Path], None], str]] = [
+    (
+        lambda folder: folder.chmod(0o777),
+        "/rewards is not used, since other users can write to it: chmod go-w it, and set umask 022",
+    ),
+    (lambda folder: (folder / "own.py").chmod(0o664), "own.py is not used, since other users can write to it"),
     (a_link_out, "own.py is a link out of the folder"),
     (a_linked_folder, "is not used, since it is not a directory"),
-    *([(of_another, "own.py is not used, since it belongs to another user")] if os.geteuid() == 0 else []),
+    (lambda folder: os.chown(folder / "own.py", 12345, -1), "own.py is not used, since it belongs to another user"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "says"), REFUSALS)
+@pytest.mark.parametrize(("spoil", "says"), REFUSALS if os.geteuid() == 0 else REFUSALS[:-1])
 def test_what_others_could_change_is_not_run(folder: Path, spoil: Callable[[Path], None], says: str) -> None:
     (folder / "own.py").write_text(f"open({str(folder.parent / 'ran')!r}, 'w')\n" + GOOD)
     spoil(folder)
@@ -338,80 +305,43 @@ TWO_TEXTS = {"prompts": ["2 + 2 = "] * 2, "completions": ["a", "b"], "completion
 WHOLE = (
     "def reward(**given):\n    return [float(list(given.items()) == list({!r}.items()))] * len(given['completions'])\n"
 )
-NAMED = "    assert (prompt, answer, level) == ('And 2 + 2?', '4', 3)\n    return len(completion) + bonus\n"
+NAMED = (
+    "def reward(completion, prompt, answer, level, *, bonus=1.0):\n"
+    "    assert (prompt, answer, level) == ('And 2 + 2?', '4', 3)\n    return len(completion) + bonus\n"
+)
+LENGTHS = (
+    "def reward(completions, **columns):\n    return [len(one) * len(columns['prompts']) for one in completions]\n"
+)
 ANSWERED = "def reward(completion, answer):\n    return answer == {!r}\n"
 NO_ANSWER = Item("dataset:4", "2 + 2 = ", None, None, {"kind": "exact"}, {"answer": 7})
 CALLED_LIKE_A_CALL = replace(RAW, columns={"completions": "a cell", "prompts": "", "answer": 4})
 
 
-@pytest.mark.parametrize(
-    ("text", "item", "completions", "how", "want"),
-    [
-        (
-            f"def reward(completion, prompt, answer, level, *, bonus=1.0):\n{NAMED}",
-            CHAT,
-            ("a", "bb"),
-            {"arguments": {"bonus": 0.5}},
-            [1.5, 2.5],
-        ),
-        (
-            WHOLE.format(TWO_CHATS),
-            CHAT,
-            ("a", "b"),
-            {"unit": "group"},
-            [1.0, 1.0],
-        ),  # takes whatever comes, and so takes lists
-        (WHOLE.format(TWO_TEXTS), RAW, ("a", "b"), {"unit": "group"}, [1.0, 1.0]),
-        (
-            "async def reward(completions):\n    return [len(set(map(str, completions)))] * 3\n",
-            CHAT,
-            "abc",
-            {"unit": "group"},
-            [3.0, 3.0, 3.0],
-        ),
-        (
-            "def reward(completions):\n    import numpy; return numpy.arange(3)\n",
-            CHAT,
-            "abc",
-            {"unit": "group"},
-            [0.0, 1.0, 2.0],
-        ),
-        (
-            "def reward(completions):\n    return (1, None, float('nan'))\n",
-            CHAT,
-            "abc",
-            {"unit": "group"},
-            [1.0, None, None],
-        ),
-        (ANSWERED.format("4"), replace(NO_ANSWER, answer="4"), "a", {}, [1.0]),
-        (ANSWERED.format(7), NO_ANSWER, "a", {}, [1.0]),
-        ("def reward(completion, *, level=0):\n    return level\n", CHAT, "a", {"arguments": {"level": 7}}, [3.0]),
-        (
-            "def reward(completions, **columns):\n    return [len(one) * len(columns['prompts']) for one in completions]\n",
-            CALLED_LIKE_A_CALL,
-            ("four", "a"),
-            {"unit": "group"},
-            [8.0, 2.0],
-        ),
-    ],
-    ids=[
-        "one text with what it names",
-        "a group as TRL calls it",
-        "a group of texts",
-        "a coroutine",
-        "an array",
-        "no score for some",
-        "the reference answer",
-        "else the column answer",
-        "a column wins over a setting",
-        "columns called like a call",
-    ],
-)
-def test_a_function_is_called_with_what_it_names_and_may_return(
-    folder: Path, text: str, item: Item, completions: Sequence[str], how: dict[str, Any], want: list[float | None]
-) -> None:
+AS_GROUP: dict[str, Any] = {"unit": "group"}
+CALLS: dict[str, tuple[str, Item, str, dict[str, Any], list[float | None]]] = {
+    "what it names": (NAMED, CHAT, "a bb", {"arguments": {"bonus": 0.5}}, [1.5, 2.5]),
+    "a group as TRL calls it": (WHOLE.format(TWO_CHATS), CHAT, "a b", AS_GROUP, [1.0, 1.0]),  # takes any, and so lists
+    "a group of texts": (WHOLE.format(TWO_TEXTS), RAW, "a b", AS_GROUP, [1.0, 1.0]),
+    "a coroutine": ("async def reward(completions):\n    return [3.0] * 3\n", CHAT, "a b c", AS_GROUP, [3.0] * 3),
+    "an array": ("def reward(completions):\n    import numpy; return numpy.arange(2)\n", CHAT, "a b", AS_GROUP, [0, 1]),
+    "no score for some": (
+        "def reward(completions):\n    return (1, None, float('nan'))\n", CHAT, "a b c", AS_GROUP, [1.0, None, None]
+    ),
+    "the reference answer": (ANSWERED.format("4"), replace(NO_ANSWER, answer="4"), "a", {}, [1.0]),
+    "else the column answer": (ANSWERED.format(7), NO_ANSWER, "a", {}, [1.0]),
+    "a column wins over a setting": (
+        "def reward(completion, *, level=0):\n    return level\n", CHAT, "a", {"arguments": {"level": 7}}, [3.0]
+    ),
+    "columns called like a call": (LENGTHS, CALLED_LIKE_A_CALL, "four a", AS_GROUP, [8.0, 2.0]),
+    "a byte order mark": (f"\ufeff{GOOD}", RAW, "abc", {}, [3.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_function_is_called_with_what_it_names_and_may_return(folder: Path, what: str) -> None:
+    text, item, completions, how, want = CALLS[what]
     (folder / "own.py").write_text(text)
-    assert raws(scored(folder, item, *completions, **how)) == want
+    assert raws(scored(folder, item, *completions.split(), **how)) == want
 
 
 @pytest.mark.parametrize(
@@ -436,8 +366,7 @@ def test_a_call_that_cannot_be_is_said_to_be_none(
 ) -> None:
     (folder / "own.py").write_text(text)
     (folder / "shared.py").write_text("x = 1\n")
-    [parts] = scored(folder, RAW, "a", ids=ids).components
-    assert says in (parts[0].error or "")
+    assert says in error(scored(folder, RAW, "a", ids=ids))
 
 
 @pytest.mark.parametrize(
@@ -445,7 +374,6 @@ def test_a_call_that_cannot_be_is_said_to_be_none(
     [
         ({"arguments": {"least": 3}}, "own.py:reward has no parameter 'least'"),
         ({"arguments": {"completion": "x"}}, "gets 'completion' with each call"),
-        ({"arguments": {"answer": "x"}}, "gets 'answer' with each call"),
         ({"arguments": {"topic": "x"}}, "gets 'topic' with each call"),
         *(
             ({"function": f"own.py:{name}"}, f"own.py has no reward {name}")
@@ -472,10 +400,8 @@ def test_a_failed_call_for_many_says_why_and_long_files_are_read(folder: Path) -
         "#" + "ä" * 60_000 + "\nfrom helper import words\ndef reward(completions):\n    return words()\n"
     )
     scores = scored(folder, CHAT, *map(str, range(64)), unit="group")
-    assert all(
-        (parts[0].error or "").startswith("reward_error: helper.py, line 3: ValueError: ä")
-        for parts in scores.components
-    )
+    for at in range(64):
+        assert error(scores, at).startswith("reward_error: helper.py, line 3: ValueError: ä")
 
 
 # ---- what a failure costs
@@ -496,24 +422,20 @@ def test_a_group_that_fails_is_unscored_whole_and_no_other(folder: Path, fails: 
     (folder / "own.py").write_text(
         f"def reward(completions):\n    if completions[0] == 'x':\n        {fails}\n    return [1.0] * len(completions)\n"
     )
-    rewards = Rewards(
-        functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=1.0
-    )
     other = Item("dataset:3", "more", None, None, {"kind": "exact"})
     samples = [[Sample(text, 1, RAW) for text in "xa"], [Sample(text, 1, other) for text in "bc"]]
-    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+    with scorer_of(folder, unit="group", time_limit=1.0) as scorer:
         scores = scorer.score(samples)
     assert raws(scores) == [None, None, 1.0, 1.0]
-    for parts in scores.components[:2]:
-        assert (parts[0].error or "").startswith(says)
+    assert error(scores, 0).startswith(says)
+    assert error(scores, 1).startswith(says)
 
 
 def test_an_attempt_is_scored_by_the_text_with_which_it_began(folder: Path) -> None:
     (folder / "own.py").write_text(
         "import os\ndef reward(completion):\n    os._exit(1) if completion == 'x' else None\n    return 1\n"
     )
-    rewards = Rewards(functions=[Python(name="mine", function="own.py:reward")], max_unscored=1.0)
-    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+    with scorer_of(folder) as scorer:
         first = scorer.load_own()
         (folder / "own.py").write_text("def reward(completion):\n    return 2\n")
         scores = scorer.score([[Sample(one, 1, RAW) for one in ("a", "x", "b")]])
@@ -533,9 +455,7 @@ BY_HELPER = "def reward(completion):\n    return hidden.SCORE\n"
 def test_a_module_of_the_folder_that_is_found_over_the_path_is_kept_too(folder: Path) -> None:
     (folder / "own.py").write_text(f"{PUTS_FOLDER_FIRST}import hidden\n{BY_HELPER}")
     (folder / "hidden.py").write_text("SCORE = 1\n")
-    with RewardScorer(
-        Rewards(functions=[Python(name="mine", function="own.py:reward")]), RewardResources(own=folder)
-    ) as scorer:
+    with scorer_of(folder) as scorer:
         assert {one.name for one in scorer.load_own()} == {"hidden.py", "own.py"}
     assert raws(scored(folder, RAW, "a")) == [1.0]
     [_, own] = offered(folder, lambda files: len(files) == 2)
@@ -579,9 +499,8 @@ def test_what_a_reward_changes_reaches_the_next_one_unchanged(folder: Path, unit
         f"def reward_second(completion{many}, steps, prompt{many}, **rest):\n"
         f"    assert {'prompts[0]' if many else 'prompt'}\n    return {score}\n"
     )
-    functions = [Python(name=name, function=f"own.py:reward_{name}", unit=unit) for name in ("first", "second")]  # type: ignore[arg-type]
     item = replace(CHAT, columns={"steps": [1, 2, 3]})
-    with RewardScorer(Rewards(functions=functions, max_unscored=1.0), RewardResources(own=folder)) as scorer:
+    with scorer_of(folder, "reward_first", "reward_second", unit=unit) as scorer:
         scorer.load_own()
         [parts] = scorer.score([[Sample("a", 2, item, (5,))]]).components
     assert [one.raw for one in parts] == [3.0, 3.0]

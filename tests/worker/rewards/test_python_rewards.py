@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from scorers import error, raws
 
+from backend.contract.base import Json
 from backend.contract.reward import Correctness, Gate, Python, Rewards
 from worker.rewards.resources import RewardResources, RewardUnavailable
 from worker.rewards.scoring import RewardContractError, RewardScorer, Sample, Scores
@@ -11,66 +13,49 @@ from worker.tasks.items import Item
 
 pytestmark = pytest.mark.slow  # each starts a process
 
-CHAT = Item(
-    "dataset:1",
-    "And 2 + 2?",
-    ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}),
-    "4",
-    {"kind": "exact"},
-    {"prompt": "And 2 + 2?", "level": 3, "tags": ["sum", "easy"]},
-)
+TURNS = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"})
+COLUMNS: dict[str, Json] = {"prompt": "And 2 + 2?", "level": 3, "tags": ["sum", "easy"]}
+CHAT = Item("dataset:1", "And 2 + 2?", TURNS, "4", {"kind": "exact"}, COLUMNS)
 RAW = Item("dataset:2", "2 + 2 = ", None, "4", {"kind": "exact"}, {"answer": 4})
 
 
 def given(folder: Path, body: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
     """Scores by a function of this body, over the `prompts`, `completions` and `columns` that it is given."""
     (folder / "my_rewards.py").write_text(f"import sys\ndef f(prompts, completions, **columns):\n    {body}\n")
-    return scores(folder, "my_rewards:f", item, texts)
+    return scores(folder, item, texts)
 
 
-def scores(folder: Path, function: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
-    rewards = Rewards(functions=[Python(name="mine", function=function)], max_unscored=1.0)
-    resources = RewardResources(functions=frozenset({function}), path=folder)
+def scores(folder: Path, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
+    rewards = Rewards(functions=[Python(name="mine", function="my_rewards:f")], max_unscored=1.0)
+    resources = RewardResources(functions=frozenset({"my_rewards:f"}), path=folder)
     with RewardScorer(rewards, resources) as scorer:
         return scorer.score([[Sample(text, 1, item, ()) for text in texts]])
 
 
-def raws(scored: Scores) -> list[float | None]:
-    return [components[0].raw for components in scored.components]
-
-
 @pytest.mark.parametrize(
-    ("item", "seen"),
+    ("item", "completion", "columns"),
     [
-        (
-            CHAT,
-            {
-                "prompts": [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}]],
-                "completions": [[{"role": "assistant", "content": "4"}]],
-                "columns": {"completion_ids": [[]], "level": [3], "tags": [["sum", "easy"]]},
-            },
-        ),
-        (RAW, {"prompts": ["2 + 2 = "], "completions": ["4"], "columns": {"completion_ids": [[]], "answer": [4]}}),
+        (CHAT, [{"role": "assistant", "content": "4"}], {"level": [3], "tags": [["sum", "easy"]]}),
+        (RAW, "4", {"answer": [4]}),
     ],
     ids=["chat", "raw"],
 )
-def test_it_is_called_as_trl_calls_it(tmp_path: Path, item: Item, seen: object) -> None:
-    body = f"return [float(dict(prompts=prompts, completions=completions, columns=columns) == {seen!r})]"
-    assert raws(given(tmp_path, body, item)) == [1.0]
+def test_it_is_called_as_trl_calls_it(tmp_path: Path, item: Item, completion: object, columns: dict[str, Json]) -> None:
+    prompt = list(item.messages) if item.messages else item.question
+    expected = ([prompt], [completion], {"completion_ids": [[]]} | columns)
+    assert raws(given(tmp_path, f"return [float((prompts, completions, columns) == {expected!r})]", item)) == [1.0]
 
 
 def test_one_completion_at_a_time_so_that_a_failure_is_its_own(tmp_path: Path) -> None:
     scored = given(tmp_path, "return [len(completions) / (completions[0][0]['content'] != 'x')]", texts=("a", "x", "b"))
     assert raws(scored) == [1.0, None, 1.0]
-    error = scored.components[1][0].error or ""
-    assert error.startswith("reward_error: ZeroDivisionError: division by zero")
-    assert "my_rewards.py" in error
+    assert error(scored, 1).startswith("reward_error: ZeroDivisionError: division by zero")
+    assert "my_rewards.py" in error(scored, 1)
 
 
 def test_it_adds_up_with_the_built_in_rewards_and_opens_their_gates(tmp_path: Path) -> None:
-    (tmp_path / "my_rewards.py").write_text(
-        "def f(completions, **_):\n    return (0.5 * len(completions[0][0]['content']),)\n"
-    )
+    body = "return (0.5 * len(completions[0][0]['content']),)"
+    (tmp_path / "my_rewards.py").write_text(f"def f(completions, **_):\n    {body}\n")
     mine = Python(name="mine", function="my_rewards:f", weight=2.0)
     right = Correctness(name="right", extract="whole", weight=10.0)
     rewards = Rewards(functions=[right, mine], gates=[Gate(reward="right", requires="mine", at_least=1.0)])
@@ -79,27 +64,13 @@ def test_it_adds_up_with_the_built_in_rewards_and_opens_their_gates(tmp_path: Pa
     assert scored.total.tolist() == [1.0, 12.0, 4.0]
 
 
-def test_a_weight_of_zero_only_measures(tmp_path: Path) -> None:
-    (tmp_path / "my_rewards.py").write_text("def f(completions, **_):\n    return [7]\n")
-    functions = [Python(name="mine", function="my_rewards:f", weight=0.0), Correctness(name="right", extract="whole")]
-    with RewardScorer(
-        Rewards(functions=functions), RewardResources(functions=frozenset({"my_rewards:f"}), path=tmp_path)
-    ) as scorer:
-        scored = scorer.score([[Sample("4", 1, CHAT)]])
-    assert raws(scored) == [7.0]
-    assert scored.total.tolist() == [1.0]
-
-
 @pytest.mark.parametrize(
     ("returned", "got"),
     [
         ("[]", "list of length 0"),
         ("[1.0, 1.0]", "list of length 2"),
         ("1.0", "float"),
-        ("'1'", "str of length 1"),
         ("['1']", "str of length 1"),
-        ("[[1.0]]", "list of length 1"),
-        ("None", "NoneType"),
         ("{0: 1.0}", "dict of length 1"),
     ],
 )
@@ -113,31 +84,28 @@ def test_anything_but_a_list_of_one_number_breaks_the_contract(tmp_path: Path, r
 
 @pytest.mark.parametrize("returned", ["float('nan')", "float('inf')", "None", "1e308"])
 def test_no_number_in_the_list_is_unscored_never_zero(tmp_path: Path, returned: str) -> None:
-    scored = given(tmp_path, f"return [{returned}]")
-    assert raws(scored) == [None]
-    assert (scored.components[0][0].error or "").startswith("reward_value: it returned")
+    assert error(given(tmp_path, f"return [{returned}]")).startswith("reward_value: it returned")
 
 
 @pytest.mark.parametrize(
-    ("content", "function", "says"),
+    ("content", "says"),
     [
-        (None, "my_rewards:f", "ModuleNotFoundError: No module named 'my_rewards'"),
-        ("", "my_rewards:f", "AttributeError: module 'my_rewards' has no attribute 'f'"),
-        ("f = 1", "my_rewards:f", "is not a function but a value of type int"),
-        ("def f(:", "my_rewards:f", "SyntaxError"),
-        ("raise SystemExit(3)", "my_rewards:f", "SystemExit: 3"),
-        ("1 / 0", "my_rewards:f", "ZeroDivisionError"),
+        (None, "ModuleNotFoundError: No module named 'my_rewards'"),
+        ("", "AttributeError: module 'my_rewards' has no attribute 'f'"),
+        ("f = 1", "is not a function but a value of type int"),
+        ("def f(:", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_what_cannot_be_imported_fails_the_run_and_names_the_setting(
-    tmp_path: Path, content: str | None, function: str, says: str
+    tmp_path: Path, content: str | None, says: str
 ) -> None:
     if content is not None:
         (tmp_path / "my_rewards.py").write_text(content)
     with pytest.raises(RewardUnavailable) as caught:
-        scores(tmp_path, function)
+        scores(tmp_path)
     assert caught.value.code == "reward_unavailable"
-    assert caught.value.message.startswith(f"The reward function {function} ")
+    assert caught.value.message.startswith("The reward function my_rewards:f ")
     assert says in caught.value.message
     assert "GROUPSCOPE_REWARD_PATH" in caught.value.message
     assert "Traceback" in (caught.value.details or "")

@@ -2,33 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from judge_service import Act, Service, answer, completion, says
-from pydantic import AnyHttpUrl
+from scorers import HELLO, judged, raws
 
-from backend.contract.reward import Ranking, Rewards
-from worker.rewards import judge_endpoint
-from worker.rewards.judge_endpoint import JudgeEndpoint
+from backend.contract.reward import Ranking
 from worker.rewards.ranking import read_order, shown_orders
-from worker.rewards.resources import RewardResources
-from worker.rewards.scoring import RewardScorer, Sample, Scores
-from worker.settings import JudgeSettings
+from worker.rewards.scoring import Scores
 from worker.tasks.items import Item
 
-ITEM = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})
 OTHER = Item("two", "Say bye", None, None, {"kind": "exact"})
 SHOWN = re.compile(r"Answer (\d+):\n<(\w+)>\n(.*?)\n</\2>", re.DOTALL)
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(judge_endpoint, "FIRST_WAIT", 0.01)
-    with Service.serving() as one:
-        yield one
 
 
 def shown(body: dict[str, object]) -> list[str]:
@@ -48,39 +36,18 @@ def orders(by: "dict[str, float] | None") -> Act:
     return act
 
 
-def ranked(
+def ranked(service: Service, *texts: str, rounds: int = 2, **how: Any) -> Scores:
+    judge = Ranking(name="best", endpoint="strict", rounds=rounds)
+    return judged(service, *texts, judge=judge, max_concurrent=1, **how)
+
+
+def test_the_first_scores_one_the_last_none_the_others_evenly_between_and_no_place_is_preferred(
     service: Service,
-    *texts: str,
-    rounds: int = 2,
-    items: tuple[Item, ...] = (ITEM,),
-    cache: Path | None = None,
-    metrics: dict[str, float] | None = None,
-) -> Scores:
-    settings = {
-        "url": AnyHttpUrl(f"{service.url}/v1"),
-        "model": "judge-1",
-        "requests_per_minute": 1e6,
-        "max_concurrent": 1,
-    }
-    endpoint = JudgeEndpoint("strict", JudgeSettings.model_validate(settings))
-    rewards = Rewards(functions=[Ranking(name="best", endpoint="strict", rounds=rounds)], max_unscored=1.0)
-    try:
-        with RewardScorer(rewards, RewardResources(judges={"strict": endpoint}, judge_cache=cache)) as scorer:
-            scored = scorer.score([[Sample(text, 1, item) for text in texts] for item in items])
-            if metrics is not None:
-                metrics |= scorer.take_metrics()
-            return scored
-    finally:
-        endpoint.close()
-
-
-def raws(scores: Scores) -> list[float | None]:
-    return [parts[0].raw for parts in scores.components]
-
-
-def test_the_first_scores_one_the_last_none_and_the_others_evenly_between(service: Service) -> None:
+) -> None:
     service.act = orders({"a": 0, "b": 3, "c": 1, "d": 2})
-    assert raws(ranked(service, "a", "b", "c", "d")) == pytest.approx([0, 1, 1 / 3, 2 / 3])
+    metrics: dict[str, float] = {}
+    assert raws(ranked(service, *"abcd", metrics=metrics)) == pytest.approx([0, 1, 1 / 3, 2 / 3])
+    assert metrics["judge/best/position_bias"] == pytest.approx(0)
     first, second = map(shown, service.bodies)
     assert sorted(first) == ["a", "b", "c", "d"]
     assert second == first[::-1]
@@ -94,7 +61,7 @@ def test_equal_completions_are_shown_once_and_score_the_same(service: Service) -
 
 def test_what_has_nothing_to_be_compared_with_is_in_the_middle_and_costs_nothing(service: Service) -> None:
     assert raws(ranked(service, "a", "a")) == [0.5, 0.5]
-    assert raws(ranked(service, "a", items=(ITEM, OTHER))) == [0.5, 0.5]
+    assert raws(ranked(service, "a", items=(HELLO, OTHER))) == [0.5, 0.5]
     assert service.bodies == []
 
 
@@ -109,25 +76,16 @@ def test_a_preference_for_a_place_cancels_out_and_is_measured(
     assert metrics["judge/best/position_bias"] == pytest.approx(1)
 
 
-def test_a_judge_that_looks_at_the_answers_has_no_bias(service: Service) -> None:
-    service.act = orders({letter: value for value, letter in enumerate("abcdefgh")})
-    metrics: dict[str, float] = {}
-    ranked(service, *"abcdefgh", metrics=metrics)
-    assert metrics["judge/best/position_bias"] == pytest.approx(0)
-
-
 def test_groups_are_judged_apart_and_nothing_is_paid_twice(service: Service, tmp_path: Path) -> None:
     service.act = orders({"a": 0, "b": 1, "c": 2})
     metrics: dict[str, float] = {}
-    once = ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=metrics)
-    asked = len(service.bodies)
-    assert asked == 4  # two groups, two rounds
+    how: dict[str, Any] = {"items": (HELLO, OTHER), "cache": tmp_path / "cache"}
+    once = raws(ranked(service, *"abc", metrics=metrics, **how))
+    assert len(service.bodies) == 4  # two groups, two rounds
     assert metrics["judge/best/prompt_tokens"] == 400
     again: dict[str, float] = {}
-    assert raws(ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=again)) == raws(
-        once
-    )
-    assert len(service.bodies) == asked
+    assert raws(ranked(service, *"abc", metrics=again, **how)) == once
+    assert len(service.bodies) == 4
     assert again["judge/best/cached"] == 4
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from worker_models import tiny_policy
+from worker_models import random_policy
 
 from backend.contract.reward import Python, Rewards
 from worker.rewards.resources import RewardResources
@@ -20,12 +19,7 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 GROUP = 4
 TRLS_OWN = ("trainer_state", "log_extra", "log_metric")  # objects of its trainer
 CHATS = [
-    {
-        "prompt": [{"role": "user", "content": f"{n} + {n}?"}],
-        "solution": str(2 * n),
-        "level": n,
-        "tags": ["sum", str(n)],
-    }
+    {"prompt": [{"role": "user", "content": f"{n} + {n}"}], "solution": str(2 * n), "level": n, "tags": ["sum", str(n)]}
     for n in (1, 2)
 ]
 RAWS = [{"prompt": f"{n} + {n} = ", "answer": 2 * n} for n in (1, 2)]
@@ -42,29 +36,15 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
         calls.append({name: copy.deepcopy(value) for name, value in given.items() if name not in TRLS_OWN})
         return [0.0] * len(given["completions"])
 
-    torch.manual_seed(0)
-    tokenizer = copy.deepcopy(tiny_policy(reference=False).tokenizer)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    quiet = {"use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no", "disable_tqdm": True}
+    sizes = {"max_completion_length": 6, "per_device_train_batch_size": GROUP * len(rows), "num_generations": GROUP}
+    policy = random_policy(300, dtype=torch.float32)
     trainer = GRPOTrainer(
-        model=LlamaForCausalLM(
-            LlamaConfig(vocab_size=300, num_key_value_heads=1, max_position_embeddings=256, **shape, **ends)
-        ),
+        model=policy.model,
         reward_funcs=record,
-        args=GRPOConfig(
-            output_dir=str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            save_strategy="no",
-            disable_tqdm=True,
-            max_completion_length=6,
-            per_device_train_batch_size=GROUP * len(rows),
-            num_generations=GROUP,
-            max_steps=1,
-        ),
+        args=GRPOConfig(output_dir=str(folder), max_steps=1, **quiet, **sizes),
         train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
+        processing_class=policy.tokenizer,
     )
     trainer.train()
     [call] = calls
@@ -74,28 +54,22 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
 @pytest.mark.parametrize("rows", [CHATS, RAWS], ids=["chat", "raw"])
 def test_a_group_gets_what_trl_gives(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     theirs = trls_calls(rows, tmp_path / "trl")
-    folder = tmp_path / "rewards"
+    folder, seen = tmp_path / "rewards", tmp_path / "seen.jsonl"
     folder.mkdir()
-    seen = tmp_path / "seen.jsonl"
     (folder / "own.py").write_text(
-        "import json\ndef reward(completions, **given):\n"
+        "import json\ndef reward(**given):\n"
         f"    with open({str(seen)!r}, 'a') as file:\n"
-        "        file.write(json.dumps({**given, 'completions': completions}) + '\\n')\n"
-        "    return [0] * len(completions)\n"
-        "def named_reward(**given):\n"
-        f"    with open({str(tmp_path / 'names')!r}, 'w') as file:\n"
-        "        file.write(json.dumps(list(given)))\n"
+        "        file.write(json.dumps(given) + '\\n')\n"
         "    return [0] * len(given['completions'])\n"
     )
-    functions = [Python(name=name, function=f"own.py:{name}", unit="group") for name in ("reward", "named_reward")]
-    with RewardScorer(Rewards(functions=functions), RewardResources(own=folder)) as scorer:
+    rewards = Rewards(functions=[Python(name="own", function="own.py:reward", unit="group")])
+    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
         scorer.score([[sample(theirs, row * GROUP + at) for at in range(GROUP)] for row in range(len(rows))])
     calls = [json.loads(line) for line in seen.read_text().splitlines()]
-    assert json.loads((tmp_path / "names").read_text()) == list(theirs)
     assert len(calls) == len(rows)
     for group, call in enumerate(calls):
         of_group = slice(group * GROUP, (group + 1) * GROUP)
-        assert call == {name: values[of_group] for name, values in theirs.items()}
+        assert list(call.items()) == [(name, values[of_group]) for name, values in theirs.items()]
 
 
 def sample(theirs: dict[str, list[Any]], at: int) -> Sample:

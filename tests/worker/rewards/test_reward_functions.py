@@ -34,7 +34,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         ("<answer></answer>", ""),
         ("</answer>14<answer>", None),
         ("<Answer>14</Answer>", None),
-        ("14", None),
         ("", None),
     ],
     "last_number": [
@@ -49,7 +48,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         ("x = \u22123", "\u22123"),
         ("1/2", "2"),
         ("fourteen", None),
-        ("", None),
     ],
     "boxed": [
         (r"so \boxed{14}", "14"),
@@ -58,7 +56,6 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
         (r"} \boxed{14}", "14"),
         (r"\boxed{\boxed{14}}", r"\boxed{14}"),
         (r"\boxed14", None),
-        ("", None),
     ],
     "whole": [(" 5\n", "5")],
 }
@@ -103,25 +100,7 @@ def test_numbers_are_read_exactly(text: str, value: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "-",
-        ".",
-        "abc",
-        "1 2",
-        "14,00",
-        "1,4000",
-        "0x10",
-        "1e99999",
-        "nan",
-        "inf",
-        "1/0",
-        "1_000",
-        "٣",
-        "9" * 5000,
-        "14 apples",
-    ],
+    "text", ["", "1 2", "14 apples", "9" * 5000, *"- . abc 14,00 1,4000 0x10 1e99999 nan inf 1/0 1_000 ٣".split()]
 )
 def test_what_is_no_number_is_simply_not_right(text: str) -> None:
     assert number(text) is None
@@ -140,14 +119,12 @@ def test_a_reference_that_is_missing_or_no_number_is_the_datas_fault(answer: str
 @pytest.mark.parametrize(
     ("extract", "match", "text", "answer", "score"),
     [
-        ("answer_tag", "task", RIGHT, "14", 1.0),
         ("answer_tag", "task", RIGHT.replace(">14<", ">14.0<"), "14", 1.0),
         ("answer_tag", "exact", RIGHT.replace(">14<", ">14.0<"), "14", 0.0),
         ("answer_tag", "exact", "<answer> north </answer>", "north ", 1.0),
         ("answer_tag", "task", RIGHT.replace(">14<", ">24<"), "14", 0.0),
         ("answer_tag", "numeric", "14", "14", 0.0),
         ("last_number", "numeric", "So 7 + 8 = 15", "15", 1.0),
-        ("whole", "exact", "5", "5", 1.0),
         ("boxed", "symbolic", r"\boxed{\frac{1}{2}}", "0.5", 1.0),
         ("whole", "symbolic", "x^2 + x", "x(x+1)", 1.0),
     ],
@@ -177,34 +154,16 @@ def test_mathematical_equality_is_of_values(answer: str, reference: str, same: b
 
 
 @pytest.mark.parametrize(
-    ("expression", "right"),
+    "wrong",
     [
-        ("(3 + 5) * 4 - 8", True),
-        ("4*(3+5)-8", True),
-        ("24", False),
-        ("3 * 8", True),
-        ("3 * 8 = 24", False),
-        ("8 * 3 * 1", False),
-        ("8 + 8 + 8", False),
-        ("8 / (4 - 4)", False),
-        ("-8 + 32", False),
-        ("8 ** 3", False),
-        ("__import__('os')", False),
-        ("3.0 * 8", False),
-        ("True * 3 * 8", False),
-        ("(" * 150 + "8" + ")" * 150, False),
-        ("95**77**21", False),
-        ("'a'", False),
-        ("\x00", False),
-        ("", False),
+        *("24", "3 * 8 = 24", "8 * 3 * 1", "8 + 8 + 8", "8 / (4 - 4)", "-8 + 32", "8 ** 3", "95**77**21", "3.0 * 8"),
+        *("True * 3 * 8", "__import__('os')", "'a'", "(" * 150 + "8" + ")" * 150, "\x00", ""),
     ],
 )
-def test_countdown_takes_only_the_given_numbers_and_four_operations(expression: str, right: bool) -> None:
-    assert reaches(expression, [3, 4, 5, 8], 24) is right
-
-
-def test_division_in_countdown_is_exact() -> None:
-    assert reaches("1 / 3 * 6", [1, 3, 6], 2)
+def test_countdown_takes_only_the_given_numbers_and_four_operations(wrong: str) -> None:
+    assert not reaches(wrong, [3, 4, 5, 8], 24)
+    assert all(reaches(right, [3, 4, 5, 8], 24) for right in ("(3 + 5) * 4 - 8", "4*(3+5)-8", "3 * 8"))
+    assert reaches("1 / 3 * 6", [1, 3, 6], 2), "division is exact"
 
 
 @pytest.mark.parametrize("answer", ["", "abc", "[[", "1/0", "nan"])
@@ -228,7 +187,6 @@ def test_an_answer_that_a_gym_verifier_cannot_read_scores_next_to_nothing(answer
         ("<think>a</think> so <answer>b</answer>", 0.0),
         ("<think>a</think><answer>b</answer> done", 0.0),
         ("<answer>b</answer><think>a</think>", 0.0),
-        ("<think>a<answer>b</answer></think>", 0.0),
         ("<think>a<answer>b</think></answer>", 0.0),
         ("<think>a</think><answer>b", 0.0),
         ("<think>a</think><think>a</think><answer>b</answer>", 0.0),
@@ -300,16 +258,12 @@ def test_no_completion_makes_a_reward_raise_or_leave_its_range(text: str, extrac
     assert 0 <= pattern_score(written, syntax="keyword", patterns=["14", "é"], case_sensitive=False) <= 1
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        *("<answer>", "\\boxed{", "1,"),
-        *(
-            pytest.param(one, marks=pytest.mark.thorough)
-            for one in ("</answer>", "}", "1", "-", "123,", ".", "<think>", "(", "\\boxed{}")
-        ),
-    ],
-)
+THOROUGH = [
+    pytest.param(one, marks=pytest.mark.thorough) for one in "</answer> } 1 - 123, . <think> ( \\boxed{}".split()
+]
+
+
+@pytest.mark.parametrize("piece", ["<answer>", "\\boxed{", "1,", *THOROUGH])
 @pytest.mark.slow
 @pytest.mark.timeout(60)  # one look at each character takes a second, a look from each at all the others hours
 def test_no_long_completion_takes_long(piece: str) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from numpy.testing import assert_allclose
 from processes import wait_until
+from scorers import acting, error, raws, samples
 
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
 from worker.rewards.function_process import Child, RewardProcessError
@@ -25,18 +27,8 @@ from worker.tasks.items import Item
 pytestmark = pytest.mark.slow
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
-ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
-TIME_LIMIT, LONG = 1.0, 60.0  # seconds: of what hangs, and of what ends by itself
+TIME_LIMIT = 1.0  # seconds, of what hangs
 FORKED = multiprocessing.get_context("fork")  # a worker without the seconds that importing torch takes
-
-
-def samples(*texts: str) -> list[Sample]:
-    return [Sample(text, 25, ITEM) for text in texts]
-
-
-def acting(*, max_unscored: float = 1.0, time_limit: float = LONG) -> RewardScorer:
-    rewards = Rewards(functions=[Length(name="act")], max_unscored=max_unscored, time_limit=time_limit)
-    return RewardScorer(rewards, functions_module="tests.worker.rewards.misbehaving")
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +36,6 @@ def act() -> Iterator[Callable[..., Scores]]:
     """Scores completions that say what the function does."""
     with acting() as scorer:
         yield lambda *texts: scorer.score([samples(*texts)])
-
-
-def raws(scores: Scores) -> list[float | None]:
-    return [components[0].raw for components in scores.components]
-
-
-def error(scores: Scores, index: int) -> str:
-    return scores.components[index][0].error or ""
 
 
 def scored(functions: list[RewardFunction], *texts: str, gates: list[Gate] | None = None) -> Scores:
@@ -89,19 +73,13 @@ def test_all_five_kinds_of_the_notebook_score_together() -> None:
     assert_allclose(scores.total, [1.6875 + 0.0, 0.1875, 0.0])
 
 
-def test_progress_is_told_up_to_the_last_completion() -> None:
+def test_progress_is_told_up_to_the_last_completion_and_no_samples_are_no_scores() -> None:
     told: list[int] = []
     with RewardScorer(Rewards()) as scorer:
+        assert scorer.score([]).total.shape == (0,)
         scorer.score([samples(RIGHT, "", "x")], on_progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 3
-
-
-def test_no_samples_are_no_scores() -> None:
-    with RewardScorer(Rewards()) as scorer:
-        scores = scorer.score([])
-    assert scores.components == []
-    assert scores.total.shape == (0,)
 
 
 def test_hostile_text_travels_to_the_functions_as_it_is() -> None:
@@ -124,17 +102,6 @@ def test_every_step_is_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(3):
             scorer.score([samples(*[RIGHT] * 128)])
     assert sizes == [128] * 3
-
-
-def test_one_process_serves_every_call(act: Callable[..., Scores]) -> None:
-    pids = raws(act("pid", "pid")) + raws(act("pid"))
-    assert len(set(pids)) == 1
-
-
-def test_a_launcher_that_asks_every_process_to_end_ends_no_scoring(act: Callable[..., Scores]) -> None:
-    [pid] = raws(act("pid"))
-    os.kill(int(pid or 0), signal.SIGTERM)
-    assert raws(act("pid", "one"))[0] == pid
 
 
 # ---- what leaves a completion unscored
@@ -227,7 +194,7 @@ def test_no_number_is_unscored_never_zero_and_every_real_number_is_a_score(act: 
         ("array", "ndarray"),
     ],
 )
-def test_what_is_no_number_breaks_the_contract_and_is_never_broadcast(
+def test_what_is_no_number_breaks_the_contract_is_never_broadcast_and_the_scorer_starts_afresh(
     act: Callable[..., Scores], what: str, got: str
 ) -> None:
     with pytest.raises(RewardContractError) as caught:
@@ -236,11 +203,6 @@ def test_what_is_no_number_breaks_the_contract_and_is_never_broadcast(
     assert caught.value.message == (
         f"the reward 'act' must return one number for each completion; it returned a value of type {got}"
     )
-
-
-def test_after_a_broken_contract_the_scorer_starts_afresh(act: Callable[..., Scores]) -> None:
-    with pytest.raises(RewardContractError):
-        act("text", "one", "one")
     assert raws(act("one", "float32", "numpy true", "array of no dimension")) == [1.0, 0.5, 1.0, 0.25]
 
 
@@ -300,6 +262,19 @@ def test_a_process_that_cannot_start_says_why() -> None:
 # ---- the process
 
 
+def test_one_process_serves_every_call_although_a_launcher_asks_it_to_end_and_is_replaced_if_it_dies(
+    act: Callable[..., Scores],
+) -> None:
+    pids = raws(act("pid", "pid"))
+    pid = int(pids[0] or 0)
+    os.kill(pid, signal.SIGTERM)
+    assert {*pids, *raws(act("pid"))} == {pid}
+    os.kill(pid, signal.SIGKILL)
+    other, one = raws(act("pid", "one"))
+    assert other != pid
+    assert one == 1.0
+
+
 def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), acting() as scorer:
         assert raws(scorer.score([samples("print", "one")])) == [1.0, 1.0]
@@ -334,34 +309,22 @@ def test_a_forked_function_answers_once(act: Callable[..., Scores]) -> None:
     assert raws(act("fork twice", "fork twice", "float32")) == [1.0, 1.0, 0.5]
 
 
+def group(leader: int) -> list[int]:
+    """The processes of its group that have not ended."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
 def test_nothing_that_a_function_started_outlives_the_scorer() -> None:
     with acting() as scorer:
         (pid,) = raws(scorer.score([samples("fork")]))
         assert pid is not None
         assert group(int(pid)) != []
     wait_until(lambda: group(int(pid)) == [], "its sleeper has ended")
-
-
-def group(leader: int) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["pid", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE and group_of(process.pid) == leader
-    ]
-
-
-def group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return None
-
-
-def test_a_process_that_died_between_two_calls_is_replaced(act: Callable[..., Scores]) -> None:
-    (pid,) = raws(act("pid"))
-    assert pid is not None
-    os.kill(int(pid), signal.SIGKILL)
-    assert raws(act("one", "one")) == [1.0, 1.0]
 
 
 def see_paused() -> None:

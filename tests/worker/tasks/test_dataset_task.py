@@ -48,20 +48,17 @@ def test_the_rows_of_an_upload_become_items() -> None:
     assert item.columns == {"prompt": "What is 7 + 7?", "answer": "14", "level": 7}
 
 
-def test_the_share_held_out_is_the_share_asked_for_and_always_the_same_items() -> None:
-    items, shuffled = load(upload(ROWS), held_out=0.25), load(upload(ROWS[::-1]), held_out=0.25)
-    assert (len(items.train), len(items.held_out)) == (30, 10)
-    assert items.held_out == shuffled.held_out
-
-
 @pytest.mark.parametrize(
     ("rows", "held_out", "sizes"),
-    [(ROWS[:3], 0.1, (2, 1)), (ROWS, 0, (40, 0))],
-    ids=["at least one of few", "none where none is asked for"],
+    [(ROWS, 0.25, (30, 10)), (ROWS[:3], 0.1, (2, 1)), (ROWS, 0, (40, 0))],
+    ids=["a quarter", "at least one of few", "none where none is asked for"],
 )
-def test_as_many_are_held_out_as_are_asked_for(rows: Sequence[object], held_out: float, sizes: tuple[int, int]) -> None:
-    items = load(upload(rows), held_out=held_out)
+def test_as_many_are_held_out_as_are_asked_for_and_always_the_same_items(
+    rows: Sequence[object], held_out: float, sizes: tuple[int, int]
+) -> None:
+    items, shuffled = load(upload(rows), held_out=held_out), load(upload(rows[::-1]), held_out=held_out)
     assert (len(items.train), len(items.held_out)) == sizes
+    assert items.held_out == shuffled.held_out
 
 
 def test_rows_with_one_prompt_are_on_one_side() -> None:
@@ -82,23 +79,17 @@ def ids(rows: Sequence[object], **fields: object) -> set[str]:
     return {item.id for item in (*items.train, *items.held_out)}
 
 
-def test_answers_that_are_no_text_are_written_out() -> None:
+def test_answers_that_are_no_text_are_written_out_and_there_may_be_none() -> None:
     rows = [{"prompt": f"p{n}", "answer": answer} for n, answer in enumerate([14, 1.5, True, ["a"], 0])]
     items = load(upload(rows), held_out=0)
     assert [item.answer for item in items.train] == ["14", "1.5", "true", '["a"]', "0"]
-
-
-def test_a_data_set_without_answers_can_be_used() -> None:
     items = load(upload([{"prompt": "a"}, {"prompt": "b"}]), answer_column=None, held_out=0)
     assert [item.answer for item in items.train] == [None, None]
 
 
-def test_a_byte_order_mark_empty_lines_and_windows_lines_are_no_obstacle() -> None:
+def test_byte_order_marks_empty_lines_windows_lines_and_text_that_cannot_be_encoded_are_no_obstacle() -> None:
     content = b"\xef\xbb\xbf" + b'{"prompt": "a\\u2028", "answer": "1"}\r\n\r\n{"prompt": "b", "answer": "2"}\r\n\n'
     assert [item.question for item in load(content, held_out=0).train] == ["a\u2028", "b"]
-
-
-def test_text_that_cannot_be_encoded_is_replaced() -> None:
     items = load(b'{"prompt": "a\\ud800\\u0000", "answer": "\\udc00"}\n{"prompt": "b", "answer": "2"}', held_out=0)
     assert (items.train[0].question, items.train[0].answer) == ("a\ufffd\ufffd", "\ufffd")
 
@@ -150,21 +141,15 @@ def conversation(*turns: tuple[str, object]) -> bytes:
     return upload([{"prompt": [{"role": role, "content": content} for role, content in turns], "answer": "1"}])
 
 
-def test_a_prompt_may_be_a_chat() -> None:
-    content = conversation(("user", "Hi"), ("assistant", "Hello"), ("user", "1 + 1?"))
-    (item,) = load(content, held_out=0, system_prompt="Add.", template="{prompt} Be brief.").train
-    assert [(message["role"], message["content"]) for message in item.messages or ()] == [
-        ("system", "Add."),
-        ("user", "Hi"),
-        ("assistant", "Hello"),
-        ("user", "1 + 1? Be brief."),
-    ]
+def test_a_prompt_may_be_a_chat_and_keeps_its_own_system_message() -> None:
+    turns = [("user", "Hi"), ("assistant", "Hello"), ("user", "1 + 1?")]
+    asked = {"held_out": 0, "system_prompt": "Add.", "template": "{prompt} Be brief."}
+    [item] = load(conversation(*turns), **asked).train
+    ends = [("user", "Hi"), ("assistant", "Hello"), ("user", "1 + 1? Be brief.")]
+    assert [(one["role"], one["content"]) for one in item.messages or ()] == [("system", "Add."), *ends]
     assert item.question == "1 + 1? Be brief."
-
-
-def test_a_chat_keeps_its_own_system_message() -> None:
-    (item,) = load(conversation(("system", "Own."), ("user", "Hi")), held_out=0, system_prompt="Other.").train
-    assert [message["content"] for message in item.messages or ()] == ["Own.", "Hi"]
+    [item] = load(conversation(("system", "Own."), *turns), **asked).train
+    assert [(one["role"], one["content"]) for one in item.messages or ()] == [("system", "Own."), *ends]
 
 
 @pytest.mark.parametrize(

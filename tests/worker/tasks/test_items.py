@@ -1,8 +1,13 @@
 """Items, their ids, and the order in which they are drawn."""
 
+import subprocess
+import sys
+
 import pytest
 
 from backend.contract.task import Arithmetic, Countdown, SinglePrompt, Task
+from worker.rewards.answers import reaches
+from worker.tasks.countdown import problems
 from worker.tasks.items import Item, Items, TaskError, draw, item_id
 from worker.tasks.loading import load_items
 
@@ -13,6 +18,11 @@ def no_upload(_: int) -> bytes:
 
 def load(task: Task) -> Items:
     return load_items(task, fetch_upload=no_upload)
+
+
+def all_of(task: Task) -> list[Item]:
+    items = load(task)
+    return [*items.train, *items.held_out]
 
 
 def numbered(count: int) -> list[Item]:
@@ -29,33 +39,19 @@ def test_every_epoch_draws_every_item_once_in_an_order_of_its_own() -> None:
     assert len({tuple(item.id for item in epoch) for epoch in epochs}) == 3
 
 
-def test_drawing_step_by_step_is_drawing_at_once() -> None:
-    items = numbered(7)
+@pytest.mark.parametrize("count", [1, 7])
+def test_what_is_drawn_depends_on_the_place_and_the_seed_alone(count: int) -> None:
+    items = numbered(count)
     at_once = draw(items, cursor=0, count=40, seed=1)
     assert [item for step in range(10) for item in draw(items, cursor=4 * step, count=4, seed=1)] == at_once
-
-
-def test_a_resumed_run_draws_what_it_would_have_drawn() -> None:
-    items = numbered(7)
-    assert draw(items, cursor=29, count=11, seed=1) == draw(items, cursor=0, count=40, seed=1)[29:]
-
-
-def test_more_items_than_there_are_can_be_drawn() -> None:
-    (item,) = numbered(1)
-    assert draw([item], cursor=5, count=3, seed=0) == [item] * 3
-
-
-def test_seeds_draw_differently_and_one_seed_always_alike() -> None:
-    items = numbered(100)
-    assert draw(items, cursor=0, count=16, seed=1) == draw(items, cursor=0, count=16, seed=1)
-    assert draw(items, cursor=0, count=16, seed=1) != draw(items, cursor=0, count=16, seed=2)
+    assert draw(items, cursor=29, count=11, seed=1) == at_once[29:], "a resumed run draws what it would have drawn"
+    assert (draw(items, cursor=0, count=40, seed=2) == at_once) is (count == 1)
 
 
 def test_the_same_held_out_items_are_evaluated_every_time() -> None:
     first, again = (load(Arithmetic()).held_out[:500] for _ in range(2))
     assert first == again
     assert len({item.id for item in first}) == 500
-    assert load(Arithmetic()).held_out[:10] == first[:10]
 
 
 # ---- ids
@@ -69,13 +65,11 @@ def test_an_id_holds_its_text_or_where_that_is_long_its_hash() -> None:
 
 @pytest.mark.parametrize("task", [Arithmetic(), Countdown()])
 def test_ids_name_one_item_each_and_do_not_depend_on_the_wording(task: Task) -> None:
-    items = load(task)
-    ids = [item.id for item in (*items.train, *items.held_out)]
+    ids = [item.id for item in all_of(task)]
     assert len(set(ids)) == len(ids)
     assert all(len(one) <= 200 for one in ids)
     reworded = task.model_copy(update={"template": "{expression}{numbers}{target}", "prompt_format": "raw"})
-    again = load(reworded)
-    assert [item.id for item in (*again.train, *again.held_out)] == ids
+    assert [item.id for item in all_of(reworded)] == ids
 
 
 # ---- the tasks
@@ -92,8 +86,7 @@ def test_no_held_out_item_is_ever_trained_on(task: Task) -> None:
 
 
 def test_an_arithmetic_item_is_the_documents_example() -> None:
-    items = load(Arithmetic())
-    (item,) = [item for item in (*items.train, *items.held_out) if item.id == "arithmetic:2 + 2 x 6"]
+    (item,) = [item for item in all_of(Arithmetic()) if item.id == "arithmetic:2 + 2 x 6"]
     assert item.question == "Calculate 2 + 2 x 6"
     assert item.messages == ({"role": "user", "content": "Calculate 2 + 2 x 6"},)
     assert (item.answer, item.verifier) == ("14", {"kind": "numeric"})
@@ -115,6 +108,23 @@ def test_countdown_problems_have_room_for_500_evaluated_items() -> None:
     items = load(Countdown())
     assert len(items.train) > 3000
     assert len(items.held_out) > 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "high"), [(2, 5), (4, 20), (6, 100)])
+def test_every_countdown_problem_is_solved_by_its_reference_and_never_by_a_given_number(count: int, high: int) -> None:
+    for problem in problems(count=count, high=high):
+        assert reaches(problem.solution, problem.numbers, problem.target), problem
+        assert problem.target not in problem.numbers
+        assert len(problem.numbers) == count
+        assert all(1 <= number <= high for number in problem.numbers)
+
+
+@pytest.mark.slow
+def test_the_countdown_problems_are_the_same_in_every_process() -> None:
+    program = "from worker.tasks.countdown import problems; print(problems(count=4, high=20)[-1])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(problems(count=4, high=20)[-1])
 
 
 def test_a_task_that_gives_too_few_items_says_so() -> None:

@@ -21,10 +21,13 @@ ROWS = [
 ]
 
 
+def lines(rows: Sequence[object]) -> bytes:
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
 def load(rows: Sequence[object] = ROWS, **fields: object) -> Items:
-    content = "\n".join(json.dumps(row) for row in rows).encode()
     task = Dataset.model_validate({"source": "upload:7", "held_out": 0, **fields})
-    return load_items(task, fetch_upload=lambda _: content)
+    return load_items(task, fetch_upload=lambda _: lines(rows))
 
 
 # ---- columns in the template
@@ -34,10 +37,7 @@ def test_columns_stand_in_the_template_and_what_they_hold_is_text() -> None:
     rows = [{"prompt": "Ask {topic}", "answer": "1", "topic": "{prompt} {answer}", "n": 3}]
     [item] = load(rows, template="{topic} | {prompt} | {n} | {nothing} | {{x}}").train
     assert item.question == "{prompt} {answer} | Ask {topic} | 3 | {nothing} | {{x}}"
-
-
-def test_a_template_of_other_columns_needs_no_prompt_in_it() -> None:
-    assert load(ROWS[:1], template="About {topic}.").train[0].question == "About topic 0."
+    assert load(ROWS[:1], template="About {topic}.").train[0].question == "About topic 0.", "it needs no prompt in it"
 
 
 def test_rows_that_differ_in_a_column_of_the_template_alone_are_different_items() -> None:
@@ -67,26 +67,19 @@ def test_each_source_has_its_share_of_the_prompts_to_within_one_or_two() -> None
     items = load(source_column="from", shares={"a": 1, "b": 2, "c": 5})
     for seed in range(5):
         found = shares_of(items, seed, 8_000)
-        assert {name: abs(found[name] - want) <= 4 for name, want in (("a", 1000), ("b", 2000), ("c", 5000))} == {
-            "a": True,
-            "b": True,
-            "c": True,
-        }
+        assert all(abs(found[name] - want) <= 4 for name, want in (("a", 1000), ("b", 2000), ("c", 5000)))
 
 
 def test_a_sample_and_sampled_pairs_ask_what_a_run_would() -> None:
     rows = [{**row, "from": "hard" if n < 9 else "easy"} for n, row in enumerate(ROWS)]
-    content = "\n".join(json.dumps(row) for row in rows).encode()
     task = {"kind": "dataset", "source": "upload:7", "source_column": "from", "shares": {"hard": 3, "easy": 1}}
     items = load(rows, **task)
     config = SampleConfig.model_validate({"task": {**task, "held_out": 0}, "task_prompts": 16, "seed": 3})
-    asked = [item.id for item in sampled_items(config, fetch_upload=lambda _: content)]
-    assert asked == list(dict.fromkeys(drawn(items, 3, 16)))
-    assert len({id for id in asked if items_of(items, id) == "hard"}) == 9
-
-
-def items_of(items: Items, id: str) -> str:
-    return next(item.source for item in items.train if item.id == id)
+    asked = sampled_items(config, fetch_upload=lambda _: lines(rows))
+    assert [item.id for item in asked] == list(dict.fromkeys(drawn(items, 3, 16)))
+    hard = {item.id for item in items.train if item.source == "hard"}
+    assert hard <= {item.id for item in asked}
+    assert len(hard) == 9
 
 
 def test_over_all_seeds_the_first_prompt_is_from_each_source_as_often_as_its_share_says() -> None:
@@ -135,13 +128,10 @@ def test_the_first_source_and_a_task_without_sources_are_drawn_by_seed_and_round
     assert drawn(Items(of_a, []), 4, 60) == wanted
 
 
-def test_a_source_without_a_share_is_evaluated_and_never_trained_on() -> None:
+def test_a_source_without_a_share_is_evaluated_and_never_trained_on_and_without_shares_the_rows_are_drawn() -> None:
     items = load(source_column="from", shares={"a": 1, "b": 1}, held_out=0.3)
     assert "c" in {item.source for item in items.held_out}
     assert set(shares_of(items, 0, 500)) == {"a", "b"}
-
-
-def test_without_shares_the_prompts_are_drawn_as_the_rows_are() -> None:
     assert set(shares_of(load(source_column="from"), 0, 90).values()) == {30}
 
 
@@ -154,14 +144,11 @@ def test_a_share_of_a_source_that_no_row_has_is_refused_with_those_that_rows_hav
 
 
 def test_the_sources_that_have_metrics_are_the_same_20_in_every_step_and_evaluation() -> None:
+    rows = [{"prompt": f"{n}", "answer": "1", "from": f"source {n % 20:02}"} for n in range(40)]
+    assert {item.source for item in load(rows, source_column="from").train} == {f"source {n:02}" for n in range(20)}
     rows = [{"prompt": f"{n}", "answer": "1", "from": f"source {n % 100:02}"} for n in range(2_000)]
     shares = {"source 98": 1, "source 99": 1, "source 07": 1}
     named = [f"source {n:02}" for n in range(18)] + ["source 98", "source 99"]
     items = load(rows, source_column="from", shares=shares, held_out=0.5)
     for some in (items.train, items.held_out):
         assert {item.source for item in some} == {*named, ""}
-
-
-def test_with_20_sources_each_has_metrics() -> None:
-    rows = [{"prompt": f"{n}", "answer": "1", "from": f"source {n % 20:02}"} for n in range(40)]
-    assert {item.source for item in load(rows, source_column="from").train} == {f"source {n:02}" for n in range(20)}

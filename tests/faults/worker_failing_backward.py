@@ -1,4 +1,6 @@
-"""A worker whose first process meets an error of CUDA in its fourth backward pass; the process that follows it does not."""
+"""A worker whose first process meets an error of CUDA in its fourth backward pass, or asks for more memory than there is in the first;
+the process that follows it does not. TEST_BACKWARD says which.
+"""
 
 import os
 import sys
@@ -16,13 +18,18 @@ ERRORS = {
     "cublas-alloc": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     "cudnn": RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
 }
+TRIED = 2**50
+"""Bytes, as large a gradient as no machine can hold."""
 _backward, _calls = torch.Tensor.backward, count(1)
 
 
 def backward(self: torch.Tensor, *given: object, **named: object) -> None:
     """The real one, three times."""
+    which = os.environ["TEST_BACKWARD"]
+    if which == "memory":
+        torch.empty(TRIED, dtype=torch.uint8)
     if next(_calls) == 4:
-        raise ERRORS[os.environ["TEST_CUDA_ERROR"]]
+        raise ERRORS[which]
     _backward(self, *given, **named)  # type: ignore[arg-type]
 
 
