@@ -33,9 +33,7 @@ def scrape(backend: Backend) -> Callable[..., float]:
     return lambda *key: found.get(key, 0.0)
 
 
-def test_runs_and_the_queue_are_counted_as_they_are_and_one_that_was_queued_again_has_waited_since_then(
-    backend: Backend,
-) -> None:
+def test_runs_and_the_queue_are_counted_as_they_are_and_one_queued_again_has_waited_since(backend: Backend) -> None:
     runs = [backend.client.create_run(GRPO) for _ in range(4)]
     backend.client.command(runs[3].id, "stop")
     Actor(backend.client).begin()

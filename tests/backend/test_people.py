@@ -122,9 +122,7 @@ def test_the_reward_agrees_disagrees_or_says_nothing(backend: Backend, judged: G
     assert (against.better_reward, against.worse_reward) == (0.0, 1.0)
 
 
-def test_thumbs_make_pairs_where_no_choice_speaks_of_the_two_and_two_equal_texts_are_none(
-    backend: Backend, judged: Group
-) -> None:
+def test_thumbs_make_pairs_where_no_choice_speaks_and_two_equal_texts_are_none(backend: Backend, judged: Group) -> None:
     a, b, c, _ = ids(judged)
     people = backend.client.people
     people.thumb(a, "up")

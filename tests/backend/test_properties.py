@@ -58,9 +58,7 @@ def test_a_component_and_a_window_are_looked_at_by_themselves(shared_backend: Ba
     assert shared_backend.client.properties(run, reward="no such").properties == []
 
 
-def test_groups_without_a_difference_and_missing_rewards_say_nothing_nor_does_a_run_without_groups(
-    shared_backend: Backend,
-) -> None:
+def test_groups_without_a_difference_missing_rewards_and_no_groups_say_nothing(shared_backend: Backend) -> None:
     run = trained(shared_backend, lambda text, place: None if place == 0 else 1.0)
     found = shared_backend.client.properties(run)
     assert (found.differing, found.unscored, found.properties) == (0, 64, [])

@@ -59,19 +59,14 @@ def test_of_a_conversation_only_what_the_policy_said_counts() -> None:
         Turn(role="assistant", length=len(end)),
     ]
     one = seen("\n".join((said, answer, end)), turns=turns)
-    assert one[Property("digits")] == 0
-    assert one[Property("tool_calls")] == 1
+    counted = {"digits": 0, "tool_calls": 1, "tool_failed": 1, "turns": 2}
+    assert {name: one[Property(name)] for name in counted} == counted
     assert one[Property("tool", "search")] == 1
-    assert one[Property("tool_failed")] == 1
-    assert one[Property("turns")] == 2
 
 
 def test_every_property_has_words() -> None:
-    assert {one.title for one in seen("As an expert: **four** <answer>4</answer> ```", turns=[])} >= {
-        "the number of tokens",
-        "the tag <answer>",
-        "bold text",
-    }
+    titles = {one.title for one in seen("As an expert: **four** <answer>4</answer> ```", turns=[])}
+    assert titles >= {"the number of tokens", "the tag <answer>", "bold text"}
 
 
 def test_phrases_are_found_that_some_use_and_numbers_and_signs_alone_are_none() -> None:

@@ -66,9 +66,7 @@ STOPS: dict[str, tuple[Callable[[Backend], Actor], list[object], str]] = {
 
 
 @pytest.mark.parametrize("state", STOPS)
-def test_a_run_that_is_stopped_twice_in_any_state_ends_once_and_by_nobody_once_it_is_deleted(
-    backend: Backend, state: str
-) -> None:
+def test_a_run_that_is_stopped_twice_in_any_state_ends_once_also_if_it_is_deleted(backend: Backend, state: str) -> None:
     reach, answers, end = STOPS[state]
     actor = reach(backend)
     for answer in answers:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import bombs
 import pytest
 from acting import GRPO, SAMPLE, Actor, group
 from serving import Backend
 
 from backend.contract.client import ApiError
+from backend.contract.protocol import TraceFile
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -150,10 +152,8 @@ def test_reports_uploads_and_the_ids_of_a_band_have_a_larger_limit_and_what_lies
 
 
 @pytest.mark.slow
-def test_a_short_lock_is_waited_for_and_a_longer_one_said_with_nothing_half_written(
-    start_backend: Callable[..., Backend],
-) -> None:
-    backend = start_backend(busy_seconds=0.4)
+def test_a_short_lock_is_waited_for_and_a_long_one_is_said(start_backend: Callable[..., Backend]) -> None:
+    backend = start_backend(busy_seconds=1.0)
     with closing(
         sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
     ) as other:
@@ -197,3 +197,30 @@ def test_an_error_names_at_most_a_few_fields_in_its_sentence_and_all_in_its_deta
     assert caught.value.message.endswith("; and 2 more")
     assert isinstance(caught.value.details, list)
     assert len(caught.value.details) == 5
+
+
+@pytest.mark.parametrize(
+    ("trace", "field", "words"),
+    [
+        (bombs.many_rows(1_000_000), "trace.rows", "is 1; the file has 1,000,000 rows and the report 2 completions"),
+        (bombs.many_rows(1_000_000, 1_000_000), "trace.rows", "the report 2 completions"),
+        (bombs.long_lists(1_000_000), "trace.data", "has 1,000,000 values in a column"),
+        (bombs.many_columns(40), "trace.data", "has 42 columns"),
+        (bombs.many_columns(8_000), "trace.data", "describes itself in more than 1,048,576 bytes"),
+    ],
+    ids=["rows", "rows that are stated", "lists", "columns", "footer"],
+)
+def test_a_trace_that_is_larger_than_its_report_is_refused_unread(
+    backend: Backend, trace: TraceFile, field: str, words: str
+) -> None:
+    """What it says of its own size is compared with its report before anything of it is read."""
+    assert len(trace.data) < 6_000_000
+    backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    with pytest.raises(ApiError) as caught:
+        actor.report(0, trace=trace)
+    assert caught.value.status == 422
+    details: Any = caught.value.details
+    assert details[0]["field"] == field
+    assert words in details[0]["message"]
+    assert not list(backend.home.rglob("*.parquet*"))

@@ -130,9 +130,7 @@ def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_th
     assert [one.attempt for one in backend.client.groups(actor.run_id).items] == [2]
 
 
-def test_a_value_that_was_not_finite_is_neither_zero_nor_missing_and_the_list_has_the_ends_of_best_and_worst(
-    backend: Backend,
-) -> None:
+def test_a_value_that_was_not_finite_is_neither_zero_nor_missing_and_best_and_worst_are_cut(backend: Backend) -> None:
     actor = began(backend)
     rows = [completion(0, "?", None), completion(1, "x" * 200 + "wrong", 0.0), completion(2, "right", 1.0)]
     of_three = group(rewards=[None, 0.0, 1.0]).model_copy(update={"completions": rows})
@@ -162,9 +160,7 @@ EMPTY = json.dumps([{**group().model_dump(), "completions": []}])
         (f'"step": 0, "groups": {EMPTY}', "groups.0.completions", "must have at least 1 entry"),
     ],
 )
-def test_a_report_with_a_wrong_value_is_refused_at_its_field(
-    backend: Backend, fields: str, field: str, message: str
-) -> None:
+def test_a_wrong_value_is_refused_at_its_field(backend: Backend, fields: str, field: str, message: str) -> None:
     answer = send(backend, began(backend), f'{{"attempt": 1, "seq": 0, {fields}}}')
     assert answer.status_code == 422
     [wrong] = answer.json()["error"]["details"]
@@ -226,9 +222,7 @@ def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: 
     assert backend.client.groups(actor.run_id).items == []
 
 
-def test_a_report_that_is_refused_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes_with_its_run(
-    backend: Backend,
-) -> None:
+def test_a_refused_report_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes_with_its_run(backend: Backend) -> None:
     actor = began(backend)
     actor.report(0, trace=TRACE)
     actor.seq = 0
@@ -251,9 +245,7 @@ def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
     return claim
 
 
-def test_late_metrics_are_added_to_their_step_change_none_that_it_has_and_are_for_recorded_runs(
-    backend: Backend,
-) -> None:
+def test_late_metrics_are_added_to_their_step_change_none_of_it_and_are_for_recorded_runs(backend: Backend) -> None:
     run_id = recording(backend).run_id
     for step in range(3):
         backend.client.report(run_id, p.Report(attempt=1, seq=step, step=step, metrics={"reward": float(step)}))

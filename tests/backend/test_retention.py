@@ -123,9 +123,7 @@ def other_run(backend: Backend, of: int, need: str) -> int:
 @pytest.mark.parametrize(
     ("need", "ended"), [("model", "waits"), ("model", "stopped"), ("rewards", "waits"), ("sample", "waits")]
 )
-def test_a_checkpoint_that_another_run_names_is_not_removed_while_it_may_need_it(
-    backend: Backend, need: str, ended: str
-) -> None:
+def test_a_checkpoint_that_another_run_may_need_is_not_removed(backend: Backend, need: str, ended: str) -> None:
     config = keeping(**LAST_ALONE)
     if need == "rewards":
         config = {"kind": "reward_model", "budget": {"steps": 1000, "keep": LAST_ALONE}}
@@ -170,7 +168,7 @@ def test_a_removed_checkpoint_is_neither_offered_nor_named_nor_resumed(backend: 
     assert claim.kept == [f"run-{actor.run_id}/step-{step}-attempt-1" for step in (40, 60)]
 
 
-def test_what_an_attempt_left_beyond_where_the_next_one_began_goes_too_and_no_message_sent_twice_brings_it_back(
+def test_what_an_attempt_left_beyond_the_next_ones_beginning_goes_and_no_message_brings_it_back(
     backend: Backend,
 ) -> None:
     actor = begun(backend, keeping(last=2, best=False))

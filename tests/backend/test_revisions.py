@@ -137,9 +137,7 @@ def test_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_database_of_an_earlier_version_answers_all_that_it_answered_then_and_can_be_searched(
-    revision: str, tmp_path: Path
-) -> None:
+def test_a_database_of_an_earlier_version_answers_as_then_and_can_be_searched(revision: str, tmp_path: Path) -> None:
     home = recorded(revision, tmp_path / "home").parent
     answers = json.loads(lzma.decompress((DATA / f"{revision}.json.xz").read_bytes()))
     with Backends(home) as backends:

@@ -40,9 +40,7 @@ def test_the_same_texts_are_kept_once_and_bind_the_next_attempt(backend: Backend
 
 
 @pytest.mark.parametrize("second", [A, B], ids=["put back", "changed"])
-def test_a_text_that_was_let_change_binds_from_then_on_as_it_was_put_back_or_changed(
-    backend: Backend, second: str
-) -> None:
+def test_a_text_that_was_let_change_binds_from_then_on_put_back_or_changed(backend: Backend, second: str) -> None:
     run, actor = backend.client.create_run(GRPO), Actor(backend.client)
     attempt(actor, A)
     backend.client.retry_with_changed_rewards(run.id)

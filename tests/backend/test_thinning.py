@@ -107,9 +107,7 @@ def test_evaluations_are_answered_one_by_one_beside_stretches_and_thinned_where_
     assert thinned.value[0] == pytest.approx(1.5 / 30)
 
 
-def test_what_was_not_finite_moves_no_mean_a_constant_stays_and_the_largest_numbers_have_a_mean(
-    backend: Backend,
-) -> None:
+def test_what_was_not_finite_moves_no_mean_a_constant_stays_and_the_largest_have_a_mean(backend: Backend) -> None:
     values = [None if step in (5, 6) or 16 <= step < 32 else float(step) for step in range(64)]
     largest = [1.7e308, -1.7e308, 1.7e308, 1.7e308]
     run_id = record(

@@ -110,7 +110,7 @@ def test_what_is_sent_is_told_and_a_key_that_nobody_uses_has_read_nothing(backen
     assert backend.client.upload_progress("key") is None
 
 
-def test_several_uploads_become_one_and_a_column_says_which_each_row_is_from_also_in_files_of_an_earlier_version(
+def test_several_uploads_also_of_an_earlier_version_become_one_whose_rows_say_where_they_are_from(
     backend: Backend,
 ) -> None:
     parts = [backend.client.upload(name, jsonl(ROWS[:2])) for name in ("easy.jsonl", "hard.jsonl")]

@@ -89,9 +89,7 @@ def test_only_a_worker_that_has_all_that_a_run_names_gets_it_and_is_listed_with_
     assert {name: getattr(shown, name) for name in has} == has
 
 
-def test_a_run_that_waits_for_its_worker_holds_up_nobody_and_who_never_heard_of_engines_gets_native_runs(
-    backend: Backend,
-) -> None:
+def test_a_run_that_waits_holds_up_nobody_and_who_never_heard_of_engines_gets_native_runs(backend: Backend) -> None:
     for _ in range(30):
         backend.client.create_run(with_rewards(JUDGED))
     backend.client.create_run(sampling_with("transformers"))

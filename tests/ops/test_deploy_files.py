@@ -59,9 +59,7 @@ def stages() -> dict[str, str]:
 
 
 @EACH
-def test_the_image_is_a_stage_that_takes_only_what_was_installed_where_a_compiler_is_and_runs_without_rights(
-    name: str,
-) -> None:
+def test_the_image_is_a_stage_that_takes_only_what_was_installed_elsewhere_and_runs_without_rights(name: str) -> None:
     target = SERVICES[name]["build"]["target"]
     assert f"'.[{target}]'" in stages()[f"{target}-build"]
     needs, package, install, user, command = stages()[target].strip().splitlines()

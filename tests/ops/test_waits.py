@@ -17,9 +17,8 @@ site = pytest.fixture(site)
 
 
 def test_a_backend_that_cannot_start_is_not_waited_for(site: Site) -> None:
-    with pytest.raises(
-        AssertionError, match=r"(?s)“the backend answers”: backend\.app ended by itself with 1; .*LEASE_SECONDS"
-    ):
+    died = r"(?s)“the backend answers”: backend\.app ended by itself with 1; .*LEASE_SECONDS"
+    with pytest.raises(AssertionError, match=died):
         site.backend(GROUPSCOPE_LEASE_SECONDS="long")
 
 
@@ -27,9 +26,8 @@ def test_a_worker_that_died_is_not_waited_for_unless_the_test_has_waited_for_its
     site.backend()
     run = site.client.create_run(tiny_run(2))
     dead = site.worker(module="tests.faults.worker_dead_after_claim")
-    with pytest.raises(
-        AssertionError, match=rf"“run {run.id} ends”: .*worker_dead_after_claim.* ended by itself with -9"
-    ):
+    died = rf"“run {run.id} ends”: .*worker_dead_after_claim.* ended by itself with -9"
+    with pytest.raises(AssertionError, match=died):
         site.wait_for_end(run.id)
     killed = site.worker(home=site.home.parent / "elsewhere")
     killed.kill()

@@ -30,15 +30,9 @@ def drawn(prompt: str, reward: float, **options: str) -> Group:
 def test_the_same_text_is_the_same_prompt_whatever_its_id_its_template_and_the_spaces_around_it(
     backend: Backend, home: Path
 ) -> None:
-    ours = record(
-        backend,
-        home,
-        "ours",
-        [
-            [drawn("What is 2 + 2?", 0.0, prompt_id="task-7", prompt_text="<user>What is 2 + 2?</user>")],
-            [drawn("What is 2 + 2?", 1.0, prompt_id="task-7"), drawn("Only here", 0.5)],
-        ],
-    )
+    first = [drawn("What is 2 + 2?", 0.0, prompt_id="task-7", prompt_text="<user>What is 2 + 2?</user>")]
+    second = [drawn("What is 2 + 2?", 1.0, prompt_id="task-7"), drawn("Only here", 0.5)]
+    ours = record(backend, home, "ours", [first, second])
     theirs = record(backend, home, "theirs", [[drawn("What is 2 + 2?\n", 0.25), drawn("Only there", 0.5)]])
     [found] = backend.client.common_prompts(runs=[ours, theirs]).items
     mine, other = found.draws[ours], found.draws[theirs]
@@ -53,9 +47,8 @@ def test_more_runs_share_a_prompt_further_up_and_of_two_ids_of_a_text_the_one_dr
     backend: Backend, home: Path
 ) -> None:
     few = record(backend, home, "few", [[drawn("A", 1.0), drawn("B", 1.0)]])
-    twice = record(
-        backend, home, "twice", [[drawn("A", 0.0, prompt_id="row 1")], [drawn("A", 0.5, prompt_id="row 2")] * 2]
-    )
+    rows = [[drawn("A", 0.0, prompt_id="row 1")], [drawn("A", 0.5, prompt_id="row 2")] * 2]
+    twice = record(backend, home, "twice", rows)
     third = record(backend, home, "third", [[drawn("A", 0.0), drawn("B", 0.0)]])
     first, second = backend.client.common_prompts(runs=[few, twice, third]).items
     assert (set(first.draws), set(second.draws)) == ({few, twice, third}, {few, third})

@@ -128,16 +128,10 @@ def test_what_cannot_be_read_is_counted_and_shown(backend: Backend, file: Path) 
         ("{", "not JSON: Expecting property name enclosed in double quotes at character 3"),
         ('["a"]', "an object with a step is expected"),
         ('{"step": -1}', "step is -1, and a number from 0 on is expected"),
-        (
-            '{"step": 0, "prompt": "late", "completions": [{"text": ""}]}',
-            "step 0 comes after step 2; write each step whole before",
-        ),
+        ('{"step": 0, "prompt": "late", "completions": [{"text": ""}]}', "step 0 comes after step 2; write each step"),
         ('{"step": 2, "prompt": "p", "completions": []}', "completions: a list with at least one is expected"),
         ('{"step": 2, "prompt": "p", "completions": [{}]}', "text: a text is expected"),
-        (
-            '{"step": 2, "prompt": "p", "completions": [{"text": "", "finish_reason": "tired"}]}',
-            "finish_reason is 'tired'",
-        ),
+        ('{"step": 2, "prompt": "p", "completions": [{"text": "", "finish_reason": "t"}]}', "finish_reason is 't'"),
     ]
     write(file, *(f"{line}\n" for line, _ in wrong), group(2, 2))
     run, said = imported(backend, file)

@@ -142,14 +142,18 @@ def test_a_mistake_in_reading_a_run_is_said_in_a_sentence_and_the_others_are_imp
     assert run.failed
 
 
-def test_a_step_is_kept_whose_token_values_cannot_be_packed(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_kept_whose_token_values_cannot_be_packed_also_of_a_path_that_was_followed(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unpacked(tokens: Any) -> Any:
         raise pyarrow.ArrowInvalid("no such value")
 
     monkeypatch.setattr("groupscope.files.pending_step.trace_of", unpacked)
-    run, said = imported(backend, FOREIGN / "openenv")
+    said: list[str] = []
+    looks = iter([False, True])  # it is followed, and read to its end when that is over
+    imports(backend.client, FOREIGN / "openenv", said).follow(lambda: next(looks, True))
     assert said[-1].splitlines() == [
-        f"run {run.id}: 0 steps, 3 groups, 12 completions; 1 line could not be read:",
+        "run 1: 0 steps, 3 groups, 12 completions; 1 line could not be read:",
         "  token values of step 0: no such value",
     ]
 
@@ -166,13 +170,10 @@ def test_an_open_step_with_token_values_is_shown_once_it_stands_still(
 
     def shown() -> tuple[int, int, int]:
         run.advance(final=False)
-        of = groups_of(backend, run.delivery.tally.run_id, 0)
-        completions = [one for each in of for one in each.completions]
-        return (
-            backend.client.run(run.delivery.tally.run_id).attempt,
-            len(completions),
-            sum(one.has_trace for one in completions),
-        )
+        run_id = run.delivery.tally.run_id
+        completions = [one for each in groups_of(backend, run_id, 0) for one in each.completions]
+        traces = sum(one.has_trace for one in completions)
+        return backend.client.run(run_id).attempt, len(completions), traces
 
     with begun(backend, path) as run:
         assert shown() == (1, 0, 0)
@@ -184,13 +185,6 @@ def test_an_open_step_with_token_values_is_shown_once_it_stands_still(
         assert shown() == (1, completions, traces)  # what is there stays until the rest stands still, too
         run._open_for = 0.0
         assert shown() == (2, completions + 1, traces)
-
-
-def test_a_followed_path_is_read_to_its_end_when_that_is_over(backend: Backend) -> None:
-    looks = iter([False, True])
-    said: list[str] = []
-    imports(backend.client, FOREIGN / "openenv", said).follow(lambda: next(looks, True))
-    assert said[-1] == "run 1: 0 steps, 3 groups, 12 completions"
 
 
 def test_files_that_have_not_changed_are_not_read_again(backend: Backend, tmp_path: Path) -> None:
@@ -218,7 +212,7 @@ def recorded(backend: Backend, run_id: int, *, traces: bool) -> dict[str, Any]:
         has_trace = completion.pop("has_trace")
         if has_trace and traces:
             completion["tokens"] = backend.client.tokens(completion["id"]).model_dump(exclude={"completion_id"})
-    for one in [*(each for of in groups.values() for each in of)]:
+    for one in [each for of in groups.values() for each in of]:
         for each in (one, *one["completions"]):
             for name in NAMED_ANEW & each.keys():
                 del each[name]

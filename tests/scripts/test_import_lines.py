@@ -182,9 +182,7 @@ def measured(run: Run) -> tuple[dict[str, Any], list[list[str]]]:
     return {one["name"]: one["weight"] for one in rewards["functions"]}, [list(one.rewards) for one in completions]
 
 
-def test_more_metrics_than_a_completion_can_have_are_cut_and_one_that_the_first_does_not_have_weighs_nothing(
-    tmp_path: Path,
-) -> None:
+def test_metrics_beyond_the_most_are_cut_and_one_that_the_first_does_not_have_weighs_nothing(tmp_path: Path) -> None:
     many = {f"m{place}": 1.0 for place in range(100)}
     weights, [names] = measured(opened("art", art(tmp_path / "many", [trajectory(metrics=json.dumps(many))])))
     assert names == list(weights) == ["reward", *list(many)[:63]]

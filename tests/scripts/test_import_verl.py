@@ -59,9 +59,7 @@ def test_rollouts_with_uids_validations_and_metrics_are_one_run(backend: Backend
         assert series[ours].value == [None if math.isnan(value) else value for value in found.values()]
 
 
-def test_each_training_below_a_folder_is_a_run_and_rollouts_without_uids_are_grouped_by_their_prompt(
-    backend: Backend,
-) -> None:
+def test_each_training_below_a_folder_is_a_run_and_without_uids_prompts_make_the_groups(backend: Backend) -> None:
     assert [(path.name, format_.name) for path, format_ in find(VERL)] == [("legacy", "verl"), ("v1", "verl")]
     _, said = imported(backend, VERL)
     assert sum("steps" in line for line in said) == 2

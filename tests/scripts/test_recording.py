@@ -360,9 +360,7 @@ def test_steps_that_the_disk_did_not_take_are_counted_in_the_runs_log(
     assert line.message.startswith("steps that could not be recorded whole: 2, the first of them step 1")
 
 
-def test_tensors_and_arrays_are_numbers_and_a_weight_that_is_not_said_is_not_recorded(
-    backend: Backend, home: Path
-) -> None:
+def test_tensors_and_arrays_are_numbers_and_a_weight_that_is_not_said_is_none(backend: Backend, home: Path) -> None:
     import numpy as np
     import torch
 

@@ -32,7 +32,7 @@ DATA = {"kind": "dataset", "source": "upload:1"}
         (
             {"optimizer": {"learning_rate": "abc"}},
             "optimizer.learning_rate",
-            "type a number, such as 5e-5 (got 'abc')",
+            "a number, such as 5e-5 (got 'abc')",
             None,
         ),
         ({"optimizer": {"learning_rate": float("nan")}}, "optimizer.learning_rate", "finite", None),

@@ -136,9 +136,7 @@ def test_what_nobody_offers_stands_in_the_list_with_the_reason(
     assert (one.usable, one.note, one.parameters, models.starting) == (usable, note, None, [])
 
 
-def test_another_revision_another_architecture_and_a_model_that_cannot_be_trained_say_what_is_known_of_them(
-    backend: Backend,
-) -> None:
+def test_another_revision_another_architecture_and_what_cannot_be_trained_say_what_is_known(backend: Backend) -> None:
     gpt2 = OfferedModel(source="local:gpt2", parameters=124_439_808)
     connect(backend, HUB, gpt2, OfferedModel(source="local:bad", problem="bad cannot be read: no JSON"))
     models = backend.client.models(config_of(f"{HUB.source}@v2"))
@@ -273,9 +271,7 @@ def test_a_micro_batch_holds_the_longest_completion_and_a_reward_model_keeps_its
     assert "optimizer.learning_rate" not in values(whole)
 
 
-def test_settings_to_start_with_and_the_estimate_are_of_the_chosen_model_and_the_forms_settings(
-    backend: Backend,
-) -> None:
+def test_starting_settings_and_the_estimate_are_of_the_chosen_model_and_the_forms_settings(backend: Backend) -> None:
     connect(backend, LOCAL)
     adapted = config_of(LOCAL.source, lora=Lora().model_dump(mode="json"))
     whole, with_adapters = (chosen(backend.client.models(one), LOCAL.source) for one in (GRPO, adapted))

@@ -85,9 +85,7 @@ def test_without_a_measurement_nothing_is_assumed() -> None:
         ({"model": {"source": "Qwen/Qwen2.5-0.5B-Instruct"}}, "model.source", "no memory estimate"),
     ],
 )
-def test_what_is_said_has_numbers_as_people_write_them_and_what_is_not_known(
-    changes: dict[str, Any], field: str, words: str
-) -> None:
+def test_what_is_said_has_numbers_as_people_write_them(changes: dict[str, Any], field: str, words: str) -> None:
     answer = preflight(grpo(**changes), Facts())
     assert words in about(field, answer).text
     assert (answer.memory is None) == (field == "model.source")

@@ -53,15 +53,12 @@ def test_a_reward_model_needs_no_memory_for_logits_and_no_reference() -> None:
     assert parts("dpo", model={"lora": {}})["reference"] == 0
 
 
-def test_completions_that_the_model_cannot_hold_are_an_error_with_a_fix() -> None:
-    answer = preflight(configured("dpo", pairs={"kind": "sampled", "decoding": {"max_new_tokens": 600}}), Facts())
+def test_completions_that_the_model_cannot_hold_nobody_to_train_and_no_checkpoints_are_said_of_pairs_too() -> None:
+    pairs = {"kind": "sampled", "decoding": {"max_new_tokens": 600}}
+    answer = preflight(configured("dpo", pairs=pairs, budget={"checkpoint_every": 0}), Facts())
     [error] = [message for message in answer.messages if message.level == "error"]
     assert (error.field, error.fix) == ("pairs.decoding.max_new_tokens", {"pairs.decoding.max_new_tokens": 256})
     assert not answer.ok
-
-
-def test_nobody_to_train_and_no_checkpoints_are_said_for_every_kind() -> None:
-    answer = preflight(configured("dpo", budget={"checkpoint_every": 0}), Facts())
     assert any("no worker is connected" in message.text for message in answer.messages)
     assert any(message.field == "budget.checkpoint_every" for message in answer.messages)
 

@@ -84,7 +84,7 @@ def test_evaluations_of_another_size_are_not_counted_and_that_is_said(backend: B
     assert "evaluation" not in none.basis
 
 
-def test_without_an_evaluation_the_first_rewards_tell_the_success_rate_and_numbers_that_measure_nothing_tell_nothing(
+def test_without_an_evaluation_the_first_rewards_tell_the_success_rate_if_they_measure_anything(
     backend: Backend,
 ) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 1.7e308, "reward": 1.7e308}, {"eval/pass@1": 1.7e308})
