@@ -318,7 +318,8 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click_and_what_c
     at, first = sampled
     for weight in (0.5, 0.25):
         draft_of(at).change({"rewards.functions.0.weight": weight})
-        assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
+        at.run()
+        assert "The form's rewards changed after this sample was scored." in texts(at)
         press(at, "Score again")
         again = rescoring(backend, at, first)
         assert get(backend.client.run(again).config, "rewards.functions.0.weight") == weight
