@@ -238,14 +238,8 @@ def report(client: Client, run_id: int, attempt: int, step: int, groups: Sequenc
 
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:
     """A registered checkpoint whose files no backend reaches."""
-    return p.CheckpointReport(
-        attempt=attempt,
-        step=step,
-        store=WORKER.store,
-        path=f"run-{run_id}/{step}",
-        sha256="0" * 64,
-        size_bytes=14_000_000,
-    )
+    place = {"store": WORKER.store, "path": f"run-{run_id}/{step}", "sha256": "0" * 64, "size_bytes": 14_000_000}
+    return p.CheckpointReport.model_validate({"attempt": attempt, "step": step, **place})
 
 
 def finish(client: Client, run_id: int, claimed: p.Claim, outcome: p.Outcome = "finished") -> None:
