@@ -45,16 +45,8 @@ def _step(database: sqlite3.Connection, draw: random.Random, run_id: int, step: 
         'INSERT INTO completion (group_id, "index", text, token_count, finish_reason, rewards, reward, advantage,'
         " has_trace, run_id, attempt, step, state) VALUES (?,?,?,?,'stop','[]',?,?,0,?,1,?,'live')",
         [
-            (
-                first + group,
-                index,
-                text(length := draw.randint(5, 2 * words)),
-                length,
-                *draw.choice(SCORES),
-                run_id,
-                step,
-            )
-            for group in range(GROUPS)
+            (group, index, text(length := draw.randint(5, 2 * words)), length, *draw.choice(SCORES), run_id, step)
+            for group in range(first, first + GROUPS)
             for index in range(SIZE)
         ],
     )

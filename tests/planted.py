@@ -1,4 +1,4 @@
-"""Finished runs whose reward is a function of the text, so that a test knows what it pays for; and groups with given scores."""
+"""Finished runs whose reward is a function of the text, so that a test knows what it pays for."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -7,7 +7,6 @@ from acting import GRPO, Actor
 from serving import Backend
 
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
-from backend.contract.inspection import GroupScores
 
 WORDS = "we add both numbers carry one then write down what remains of it and look".split()
 Reward = Callable[[str, int], float | None]
@@ -85,24 +84,3 @@ def trained(
         actor.report(step, metrics={"reward": 0.0}, groups=drawn)
     actor.finish()
     return actor.run_id
-
-
-def scores_of(rewards: Sequence[float | None], lengths: Sequence[int] | None = None) -> GroupScores:
-    """A group of the prompt `a`, as it is read to be judged; its only reward is `own`."""
-    known = [one for one in rewards if one is not None]
-    state = "unscored" if len(known) < 2 else "live" if len(set(known)) > 1 else "zero_variance"
-    mean = sum(known) / len(known) if known else 0.0
-    completions = [
-        {
-            "id": place,
-            "index": place,
-            "finish_reason": "stop",
-            "token_count": lengths[place] if lengths else 10,
-            "rewards": [{"name": "own", "raw": reward, "weight": 1.0}],
-            "reward": reward,
-            "advantage": None if reward is None else reward - mean,
-        }
-        for place, reward in enumerate(rewards)
-    ]
-    of = {"id": 1, "index": 0, "prompt_id": "a", "prompt": "", "scored": len(known), "state": state}
-    return GroupScores.model_validate({**of, "completions": completions})

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -34,7 +34,7 @@ def queue(client: Client, name: str = "recorded", **overrides: Json) -> int:
 def claim(
     client: Client, run_id: int | None = None, *, worker: p.WorkerInfo = WORKER, kind: str = "", **start: object
 ) -> p.Claim:
-    """Claim and start the run; of those (of that kind) that `worker` can take only it may be waiting, and no other may take it."""
+    """Claim and start the run: the only one waiting (of that kind) that `worker` can take, and no other worker can."""
     kinds = {"kinds": [kind]} if kind else {}
     claimed = client.ask(p.ClaimRequest.model_validate({"worker": worker, **kinds})).claim
     assert claimed is not None
@@ -209,16 +209,9 @@ def train(
                 logs=[p.LogLine(message=f"Checkpoint {step + 1} saved")],
             )
             client.checkpoint(run_id, checkpoint_of(claimed.attempt, step + 1, run_id))
-    client.heartbeat(
-        run_id,
-        p.Heartbeat(
-            attempt=claimed.attempt,
-            worker=WORKER.name,
-            progress=Progress(
-                step=steps, total_steps=total, eta_seconds=41.0, phase="rollout", done=96, total=prompts * group_size
-            ),
-        ),
-    )
+    place = {"step": steps, "total_steps": total, "phase": "rollout", "done": 96, "total": prompts * group_size}
+    progress = Progress.model_validate({**place, "eta_seconds": 41.0})
+    client.heartbeat(run_id, p.Heartbeat(attempt=claimed.attempt, worker=WORKER.name, progress=progress))
     return claimed
 
 
@@ -243,26 +236,10 @@ def report(client: Client, run_id: int, attempt: int, step: int, groups: Sequenc
     client.report(run_id, p.Report(attempt=attempt, seq=1000 + step, step=step, groups=list(groups)))
 
 
-def one_step(
-    client: Client, groups: Sequence[GroupReport], metrics: Mapping[str, float] | None = None, **overrides: Json
-) -> int:
-    """A run under way that has reported its first step."""
-    run_id = queue(client, "one step", **overrides)
-    attempt = claim(client, run_id).attempt
-    client.report(run_id, p.Report(attempt=attempt, seq=0, step=0, groups=list(groups), metrics=dict(metrics or {})))
-    return run_id
-
-
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:
     """A registered checkpoint whose files no backend reaches."""
-    return p.CheckpointReport(
-        attempt=attempt,
-        step=step,
-        store=WORKER.store,
-        path=f"run-{run_id}/{step}",
-        sha256="0" * 64,
-        size_bytes=14_000_000,
-    )
+    place = {"store": WORKER.store, "path": f"run-{run_id}/{step}", "sha256": "0" * 64, "size_bytes": 14_000_000}
+    return p.CheckpointReport.model_validate({"attempt": attempt, "step": step, **place})
 
 
 def finish(client: Client, run_id: int, claimed: p.Claim, outcome: p.Outcome = "finished") -> None:

@@ -1,4 +1,4 @@
-"""Runs side by side while one of them goes on; and sweeps as a person makes them: algorithms or any settings of a run, queued, and watched."""
+"""Runs side by side while one of them goes on; and sweeps as a person makes them, of algorithms or of any settings."""
 
 import re
 

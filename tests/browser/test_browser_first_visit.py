@@ -1,4 +1,4 @@
-"""The five clicks of docs/inspector/README.md: from the list of runs to why a group was dead, of a run of ours and of a training of TRL's."""
+"""The five clicks of docs/inspector/README.md, from the list of runs to why a group was dead: in a run of ours, and in TRL's."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The form in a browser: what cannot work is refused where it stands, with the numbers and the way out; models, scripts and files go in."""
+"""The form in a browser: what cannot work is refused where it stands, with the way out; models, scripts and files go in."""
 
 import re
 from pathlib import Path

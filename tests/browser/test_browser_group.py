@@ -1,5 +1,7 @@
-"""A group in a browser: by keyboard from completion to completion, two of them side by side, and how one comes to it from a word, a table or
-its prompt, on finished and live runs."""
+"""A group in a browser: by keyboard from completion to completion, two of them side by side, and the ways to it.
+
+From a word, a table or its prompt, on finished and live runs.
+"""
 
 import re
 

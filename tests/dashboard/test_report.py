@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 import recorded
+from scored import one_step
 from serving import Backend
 
 from backend.contract.records import Series
@@ -63,7 +64,7 @@ def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones
 
 def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_are_text(backend: Backend) -> None:
     groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 0.9], texts=HOSTILE) for index in range(2)]
-    run_id = recorded.one_step(backend.client, groups)
+    run_id = one_step(backend.client, groups)
     first = backend.client.groups(run_id, sort="index").items[0]
     backend.client.people.bookmark(first.id, "look <i>here</i>")
     parsed = Tags()

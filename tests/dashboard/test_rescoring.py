@@ -7,7 +7,7 @@ import pytest
 import recorded
 import streamlit as st
 from on_screen import Open, draft_of, press, texts
-from planted import scores_of
+from scored import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,6 +17,7 @@ from backend.contract.records import OwnReward, RewardFile, RewardText, RunError
 from dashboard.before_launch.request import ask, files_now
 from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
 from dashboard.components.address import _WRITTEN
+from dashboard.stored import get
 
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
 
@@ -317,10 +318,11 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click_and_what_c
     at, first = sampled
     for weight in (0.5, 0.25):
         draft_of(at).change({"rewards.functions.0.weight": weight})
-        assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
+        at.run()
+        assert "The form's rewards changed after this sample was scored." in texts(at)
         press(at, "Score again")
         again = rescoring(backend, at, first)
-        assert backend.client.run(again).config["rewards"]["functions"][0]["weight"] == weight  # type: ignore[call-overload,index]
+        assert get(backend.client.run(again).config, "rewards.functions.0.weight") == weight
         score(backend, again, "a", [1.0] * 16)
         drawn(at)
         right = next(one for one in at.number_input if one.label.startswith("Counts as right"))

@@ -1,4 +1,4 @@
-"""Rewards that need something of a worker, in the form: what workers have is offered, and what nobody has or is wrong with a file is said."""
+"""Rewards that need something of a worker, in the form: what workers have is offered, and what is missing or wrong is said."""
 
 import pytest
 import streamlit as st

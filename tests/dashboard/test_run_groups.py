@@ -4,6 +4,7 @@ import pytest
 import recorded
 from following import follow
 from on_screen import Open, shown
+from scored import one_step
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -77,13 +78,13 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step_and_not_called_0
 ) -> None:
     groups = [recorded.group_of(index, [1.0] * 4) for index in range(3)] + [recorded.group_of(3, [1.0, 0.1, 1.0, 1.0])]
     rate = {"rewards/correctness/mean": 0.9375}
-    run_id = recorded.one_step(backend.client, groups, rate, sampling={"group_size": 4})
+    run_id = one_step(backend.client, groups, rate, sampling={"group_size": 4})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "4 groups: 1 live · 3 dead (all correct)" in page
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
     in_reward: Json = {"beta": 0.1, "placement": "reward", "estimator": "k1"}
-    run_id = recorded.one_step(backend.client, [recorded.group_of(0, [1.0, 1.0])], algorithm={"kl": in_reward})
+    run_id = one_step(backend.client, [recorded.group_of(0, [1.0, 1.0])], algorithm={"kl": in_reward})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "got the same reward from the task, and only the KL penalty in the reward tells them apart" in page
     assert "every advantage is 0" not in page
@@ -93,7 +94,7 @@ def test_harder_prompts_are_asked_for_where_every_answer_is_right_and_easier_one
     open_page: Open, backend: Backend
 ) -> None:
     groups = [recorded.group_of(0, [1.0, 1.0])]
-    run_id = recorded.one_step(backend.client, groups, {"rewards/correctness/mean": 1.0}, sampling={"group_size": 2})
+    run_id = one_step(backend.client, groups, {"rewards/correctness/mean": 1.0}, sampling={"group_size": 2})
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "Every answer of this step is right; harder prompts would teach more." in page
     assert "p^G" not in page
@@ -125,13 +126,13 @@ def test_harder_prompts_are_asked_for_where_every_answer_is_right_and_easier_one
 
 def test_groups_are_filtered_by_state_and_probes_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
     groups = [recorded.group_of(index, rewards) for index, rewards in enumerate(([1.0, 0.1], [1.0, 1.0], [None, 1.0]))]
-    at = open_page("run", id=recorded.one_step(backend.client, groups), tab="groups")
+    at = open_page("run", id=one_step(backend.client, groups), tab="groups")
     assert at.dataframe[0].value["state"].tolist() == ["live", "dead", "unscored"]
     at.segmented_control[0].set_value("unscored").run()
     assert at.dataframe[0].value["group"].tolist() == [3]
 
     probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
-    run_id = recorded.one_step(backend.client, [recorded.group_of(0, [1.0, 0.1]), probe])
+    run_id = one_step(backend.client, [recorded.group_of(0, [1.0, 0.1]), probe])
     at = open_page("run", id=run_id, tab="groups")
     assert "1 group: 1 live · and 1 probe, not trained on" in shown(at)
     for one in backend.client.groups(run_id, sort="index").items:

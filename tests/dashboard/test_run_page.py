@@ -30,7 +30,7 @@ def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_is_not_said_to_be
     assert backend.client.run(run_id).progress.eta_seconds == 0.0
 
 
-def test_the_header_says_how_the_run_stands_and_progress_inside_a_step_moves(
+def test_the_header_says_how_the_run_stands_progress_inside_a_step_moves_and_its_end_leaves_a_clone_and_no_command(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     at = open_page("run", id=trained)
@@ -46,6 +46,11 @@ def test_the_header_says_how_the_run_stands_and_progress_inside_a_step_moves(
     backend.client.heartbeat(trained, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
     at.run()
     assert figures(at)["Now"] == "updating 1 / 2"  # more does not fit into the figure on a laptop
+
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="finished"))
+    at = open_page("run", id=trained)
+    assert not at.button
+    assert [link.label for link in at.get("page_link")] == ["Clone", "Sweep"]
 
 
 def charts(at: AppTest) -> int:
@@ -83,8 +88,7 @@ def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away_those_tha
 def test_where_long_completions_weigh_more_the_loss_is_not_said_to_be_near_0(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client, algorithm={"aggregation": "sequence_sum"})
     recorded.train(backend.client, run_id, steps=2, total=10, prompts=2, group_size=2)
-    at = open_page("run", id=run_id)
-    scroll_down(at, run_id)
+    at = scroll_down(open_page("run", id=run_id), run_id)
     assert "It need not be near 0: under sequence sum longer completions weigh more" in shown(at)
     assert "About 0 is expected" not in shown(at)
     assert "Time per step (step_time)" in at.multiselect(key="more").options
@@ -196,13 +200,6 @@ def test_a_button_asks_and_the_page_says_so(
     assert status in shown(at)
     assert "Time left" not in figures(at)
     assert figures(at)[label] == "after this step"
-
-
-def test_a_finished_run_offers_a_clone_and_no_command(open_page: Open, backend: Backend, trained: int) -> None:
-    backend.client.finish(trained, p.Finish(attempt=1, outcome="finished"))
-    at = open_page("run", id=trained)
-    assert not at.button
-    assert [link.label for link in at.get("page_link")] == ["Clone", "Sweep"]
 
 
 def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend) -> None:

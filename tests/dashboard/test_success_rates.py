@@ -5,7 +5,7 @@ import json
 import pytest
 import recorded
 from on_screen import Open, draft_of, one_for_all, press, texts
-from planted import scores_of
+from scored import scores_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 

@@ -1,5 +1,7 @@
-"""Values of a sweep as people type them and those that it begins with, the grid of them, and random points: in range, of the right type,
-different from each other, and the same for the same seed."""
+"""Values of a sweep as people type them and those that it begins with, their grid, and random points.
+
+These are in range, of the right type, different from each other, and the same for the same seed.
+"""
 
 from math import floor, log10, prod
 from random import Random

@@ -3,6 +3,7 @@
 import pytest
 import recorded
 from on_screen import Open, one_for_all, press, shown
+from scored import one_step
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -128,7 +129,7 @@ def test_a_group_that_was_replaced_or_a_probe_says_that_nothing_was_trained_on_i
 
 def test_a_critics_run_says_what_cannot_be_computed_again(open_page: Open, backend: Backend) -> None:
     groups = [recorded.group_of(0, [1.0, 0.1, 0.0, 0.9])]
-    run_id = recorded.one_step(backend.client, groups, algorithm={"advantage": {"kind": "gae"}})
+    run_id = one_step(backend.client, groups, algorithm={"advantage": {"kind": "gae"}})
     at = open_what_if(open_page, backend.client.groups(run_id).items[0].id)
     assert "come from a critic" in shown(at)
     at.selectbox(key="set-wi_estimator").select("group_center").run()

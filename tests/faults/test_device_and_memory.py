@@ -1,5 +1,7 @@
-"""A device that is lost or memory that runs out: a clean process takes the place of the worker's, the run goes on or fails with the
-sizes tried, and the next one trains. A worker that has left a run gives its memory back."""
+"""A device that is lost or memory that runs out: a clean process takes the place of the worker's, and the next run trains.
+
+The run goes on, or fails with the sizes tried. A worker that has left a run gives its memory back.
+"""
 
 import shutil
 import signal

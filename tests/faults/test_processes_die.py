@@ -1,5 +1,7 @@
-"""Processes die, stall, vanish and are restarted, and answers get lost: nothing acknowledged is lost, no two histories mix, only a death
-without a word costs an attempt, and the run ends all the same."""
+"""Processes die, stall, vanish and are restarted, and answers get lost: the run ends all the same.
+
+Nothing acknowledged is lost, no two histories mix, and only a death without a word costs an attempt.
+"""
 
 import signal
 import subprocess

@@ -1,5 +1,4 @@
-"""Files of a killed run that are not what was written, or were being removed: the run goes on from what is whole, and its page says what
-was not."""
+"""Files of a killed run that are not what was written, or were being removed: the run goes on from what is whole, and says so."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""A worker whose first process meets an error of CUDA in its fourth backward pass, or asks for more memory than there is in the first;
-the process that follows it does not. TEST_BACKWARD says which.
+"""A worker whose first process meets an error of CUDA in its fourth backward pass, or asks for too much memory in its first.
+
+The process that follows it does not. TEST_BACKWARD says which.
 """
 
 import os
