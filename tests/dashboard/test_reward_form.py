@@ -28,9 +28,9 @@ BROKEN = RewardFile(name="broken.py", error="broken.py, line 3: SyntaxError: inv
 PATH = "rewards.functions.0"
 
 
-def connect(backend: Backend, *files: RewardFile) -> None:
-    info = WorkerInfo(name="one", device="CPU", store="/s", reward_files=list(files))
-    backend.client.ask(ClaimRequest(worker=info))
+def connect(backend: Backend, *files: RewardFile, **has: list[str]) -> None:
+    info = {"name": "one", "device": "CPU", "store": "/s", "reward_files": list(files)}
+    backend.client.ask(ClaimRequest(worker=WorkerInfo.model_validate(info | has)))
     st.cache_data.clear()
 
 
@@ -145,8 +145,7 @@ def test_what_a_connected_worker_has_is_offered_and_what_nobody_has_is_typed_and
 ) -> None:
     at = with_reward(open_page("new-run"), "judge", endpoint="lenient")
     assert any(str(one.key).startswith(f"{PATH}.endpoint@") for one in at.text_input)
-    info = WorkerInfo(name="one", device="CPU", store="/s", judges=["strict"], reward_functions=["a:b", "my:polite"])
-    backend.client.ask(ClaimRequest(worker=info))
+    connect(backend, judges=["strict"], reward_functions=["a:b", "my:polite"])
     at.run()
     assert "lenient" in texts(at)
     assert "JUDGES" in texts(at)
