@@ -31,6 +31,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     [
         ("sampling.group_size", 0, "sampling.group_size", "must be at least 1 (got 0)"),
         ("task", {"kind": "dataset", "source": ""}, "task.source", "choose the data: upload a file"),
+        ("task", {"kind": "dataset", "source": "hub:../etc"}, "task.source", "choose the data"),
         ("task", {"kind": "reasoning_gym", "dataset": "É"}, "task.dataset", "must match ^[a-z0-9_]+$ (got 'É')"),
         ("model.dtype", "int3", "model.dtype", "must be 'auto', 'float32' or 'bfloat16' (got 'int3')"),
         ("rewards.functions", [], "rewards.functions", "must have at least 1 entry"),
