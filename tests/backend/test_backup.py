@@ -74,9 +74,10 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up_which_is_never_re
         group = next(iter(backend.client.groups(1).items))
         completion = backend.client.group(group.id).completions[0].id
         assert other.client.tokens(completion) == backend.client.tokens(completion)
+    before = (backend.home / "token").read_bytes()
     with pytest.raises(CannotBackUp, match="exists and is not empty"):
         restore(archive, backend.home, quiet)
-    assert backend.client.run(1).status == "finished"
+    assert (backend.home / "token").read_bytes() == before, "it is in no backup"
 
 
 @pytest.mark.slow

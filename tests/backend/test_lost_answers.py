@@ -40,17 +40,22 @@ def sweep(name: str) -> Send:
     return lambda actor: actor.client.create_sweep(name, [{"config": GRPO}] * 3, idempotency_key="key")
 
 
-# What is sent, the same with another body, and the code with which that one is refused.
-MESSAGES: dict[str, tuple[Send, Send, str]] = {
-    "start": (lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict"),
-    "report": (report(1.0), report(2.0), "report_conflict"),
-    "reports": (two_reports(1.0), two_reports(2.0), "report_conflict"),
-    "evaluation": (evaluation(1.0), evaluation(2.0), "report_conflict"),
-    "checkpoint": (lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict"),
-    "finish": (lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost"),
-    "fail": (lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost"),
-    "run": (submit("one"), submit("two"), "conflict"),
-    "sweep": (sweep("one"), sweep("two"), "conflict"),
+# What is sent, the same with another body, and the code and the words with which that one is refused.
+MESSAGES: dict[str, tuple[Send, Send, str, str]] = {
+    "start": (lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict", "already began at step 0"),
+    "report": (report(1.0), report(2.0), "report_conflict", "another body"),
+    "reports": (two_reports(1.0), two_reports(2.0), "report_conflict", "another body"),
+    "evaluation": (evaluation(1.0), evaluation(2.0), "report_conflict", "another body"),
+    "checkpoint": (
+        lambda actor: actor.save(1),
+        lambda actor: actor.save(1, "other"),
+        "conflict",
+        "another checkpoint at step 1",
+    ),
+    "finish": (lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost", "is finished"),
+    "fail": (lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost", "is failed"),
+    "run": (submit("one"), submit("two"), "conflict", "with another body"),
+    "sweep": (sweep("one"), sweep("two"), "conflict", "with another body"),
 }
 
 
@@ -85,7 +90,7 @@ def unanswered(between: Wire, send: Callable[[], object]) -> None:
 def test_what_was_committed_and_not_answered_can_be_sent_again(
     backend: Backend, wire: tuple[Wire, Actor], name: str
 ) -> None:
-    (between, actor), (send, otherwise, refused) = wire, MESSAGES[name]
+    (between, actor), (send, otherwise, refused, words) = wire, MESSAGES[name]
     before = rows(backend)
     unanswered(between, lambda: send(actor))
     committed = rows(backend)
@@ -93,7 +98,7 @@ def test_what_was_committed_and_not_answered_can_be_sent_again(
     answers = [send(actor) for _ in range(2)]
     assert answers[0] == answers[1]
     assert getattr(answers[0], "duplicate", True) is True
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ApiError, match=words) as caught:
         otherwise(actor)
     assert (caught.value.status, caught.value.code) == (409, refused)
     assert rows(backend) == committed

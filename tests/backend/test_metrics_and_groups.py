@@ -34,6 +34,8 @@ def test_series_and_steps_are_cut_and_runs_compared_as_was_asked_for(shared_back
     assert read(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
     assert read(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
     assert read(run_id, names=["reward"], max_points=4).series["reward"].step == [3, 7, 11]
+    with pytest.raises(ApiError, match="must be a power of two"):
+        read(run_id, width=6)
     states = {"live": 1, "zero_variance": 2}
     after = [(one.step, one.states) for one in shared_backend.client.steps(run_id, after_step=9)]
     assert after == [(10, states), (11, states)]

@@ -130,18 +130,24 @@ def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_th
     assert [one.attempt for one in backend.client.groups(actor.run_id).items] == [2]
 
 
-def test_a_value_that_was_not_finite_is_neither_zero_nor_missing_and_best_and_worst_are_cut(backend: Backend) -> None:
+def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:
     actor = began(backend)
-    rows = [completion(0, "?", None), completion(1, "x" * 200 + "wrong", 0.0), completion(2, "right", 1.0)]
-    of_three = group(rewards=[None, 0.0, 1.0]).model_copy(update={"completions": rows})
-    actor.report(0, metrics={"kl": None, "reward": 0.0, "step_time": 1.7e308}, groups=[of_three])
+    rows = [completion(0, "x" * 200 + "wrong", 0.0), completion(1, "right", 1.0), completion(2, "?", None)]
+    actor.report(0, groups=[group().model_copy(update={"completions": rows})])
+    [listed] = backend.client.groups(actor.run_id).items
+    assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
+
+
+def test_a_value_that_was_not_finite_is_neither_zero_nor_missing(backend: Backend) -> None:
+    actor = began(backend)
+    metrics = {"kl": None, "reward": 0.0, "step_time": 1.7e308}
+    actor.report(0, metrics=metrics, groups=[group(rewards=[None, 0.0, 1.0])])
     assert backend.client.runs().items[0].progress.eta_seconds is None, "a time too large to reckon with"
     series = backend.client.metrics(actor.run_id).series
     assert (series["kl"].value, series["reward"].value) == ([None], [0.0])
     assert "entropy" not in series
     [listed] = backend.client.groups(actor.run_id).items
     assert (listed.rewards, listed.scored) == ([None, 0.0, 1.0], 2)
-    assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
     first = backend.client.group(listed.id).completions[0]
     assert (first.reward, first.advantage, first.rewards[0].raw) == (None, None, None)
 
@@ -157,6 +163,7 @@ EMPTY = json.dumps([{**group().model_dump(), "completions": []}])
         ('"step": 0, "metrics": {"reward": 1e999}', "metrics.reward", "must be a finite number"),
         ('"metrics": {"reward": 1.0}', "step", "is required"),
         (f'"step": {2**63}', "step", "must be at most"),
+        (f'"seq": {2**63}', "seq", "must be at most"),
         (f'"step": 0, "groups": {EMPTY}', "groups.0.completions", "must have at least 1 entry"),
     ],
 )
@@ -377,7 +384,7 @@ LINES = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_
         (["{}", "{}"], ""),
         (['{"attempt": 1, "seq": 0}', '{"attempt": 2, "seq": 1}'], ""),
         (["[]"], ""),
-        (LINES, ""),
+        (LINES, "The body has more than 64 lines"),
         ([*LINES[:2], "{", LINES[3]], "Line 3: The body is not valid JSON"),
         ([*LINES[:2], '{"attempt": 1, "seq": -1}', LINES[3]], "line 3: seq: must be at least 0"),
         ([*LINES[:2], "", LINES[3]], "Line 3: "),

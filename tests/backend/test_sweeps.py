@@ -28,6 +28,8 @@ def test_a_sweep_queues_its_runs_in_the_given_order_and_lists_them(backend: Back
     assert [run.id for run in listed] == [run.id for run in reversed(sweep.runs)]
     assert {run.sweep_id for run in backend.client.runs(sweep=other.id, status="queued").items} == {other.id}
     assert backend.client.runs(sweep=99).items == []
+    with pytest.raises(ApiError, match="There is no sweep 99"):
+        backend.client.sweep(99)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_a_trial_takes_everything_and_looks_at_both_processes(
     assert heading in trial(script, "--trial", "--out", str(kept))
     taken = json.loads(kept.read_text())[part]
     assert {one["name"]: one.get("completions") for one in taken} == completions
-    assert all(one["backend"] > 0 and one[reader] > 0 and one.get("rows", 2001) > 2000 for one in taken)
+    assert all(one["backend"] > 0 and one[reader] > 0 for one in taken)
+    assert all("completions" in one or one["rows"] > 2000 for one in taken)
 
 
 # ---- the floor

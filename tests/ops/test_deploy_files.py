@@ -88,11 +88,15 @@ def test_worker_and_dashboard_reach_the_backend_under_the_name_and_port_it_serve
 
 
 @EACH
-def test_a_build_takes_variables_of_its_machine_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
-    service = SERVICES[name]
-    arguments = service["build"]["args"]
+def test_what_a_build_needs_of_its_machine_comes_from_variables(name: str) -> None:
+    arguments = SERVICES[name]["build"]["args"]
     assert set(arguments) == set(re.findall(r"^ARG (\w+)", DOCKERFILE, flags=re.MULTILINE))
     assert all(value.startswith("${") for value in arguments.values())
+
+
+@EACH
+def test_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
+    service = SERVICES[name]
     assert service["restart"] == "unless-stopped"
     for volume in service.get("volumes", []):
         source = volume.split(":")[0]

@@ -424,9 +424,10 @@ with groupscope.start_run("mine", backend={backend.url!r}, home={str(home)!r}) a
 
 def test_a_program_that_somebody_interrupts_has_a_run_that_was_stopped(backend: Backend, home: Path) -> None:
     one = groupscope.start_run("mine", backend=backend.url, home=home)
+    steps(one, 0, 1)
     with pytest.raises(KeyboardInterrupt), one:
         raise KeyboardInterrupt
-    assert recorded(backend).status == "stopped"
+    assert (recorded(backend).status, recorded(backend).progress.step) == ("stopped", 1)
 
 
 def test_a_conversation_is_stored_with_who_said_what(backend: Backend, home: Path) -> None:

@@ -74,8 +74,10 @@ def test_two_processes_report_once_and_a_mistake_in_one_lets_neither_wait(backen
     )
     batches = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     for step in range(STEPS):
-        rows = rows_of(backend.client, runs["whole"].id, step)
-        for place, one in enumerate(rows):
+        of = {name: rows_of(backend.client, run.id, step) for name, run in runs.items()}
+        places = [*range(SIZE)] * (2 * ROWS // SIZE)
+        assert {name: [one.index for one in rows] for name, rows in of.items()} == dict.fromkeys(runs, places)
+        for place, one in enumerate(of["whole"]):
             batch, row = batches[place // ROWS][step], place % ROWS
             length = sum(batch["completion_mask"][row])
             trace = backend.client.tokens(one.id)
@@ -85,10 +87,8 @@ def test_two_processes_report_once_and_a_mistake_in_one_lets_neither_wait(backen
             assert trace.logprob is not None  # of the training pass, in either process
             assert None not in trace.logprob
         for name in ("one broken", "one alone"):
-            rows = rows_of(backend.client, runs[name].id, step)
-            assert [one.index for one in rows] == [*range(SIZE)] * (2 * ROWS // SIZE)
-            assert [one.has_trace for one in rows] == [True] * ROWS + [False] * ROWS
-            assert all(one.advantage is not None for one in rows)
+            assert [one.has_trace for one in of[name]] == [True] * ROWS + [False] * ROWS
+            assert all(one.advantage is not None for one in of[name])
     assert "call watch in every process" in ended.stderr
 
 

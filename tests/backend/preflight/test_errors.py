@@ -9,12 +9,12 @@ from backend.contract.preflight import Message, Preflight
 from backend.preflight.preflight import parse
 
 
-def refused(config: dict[str, Any]) -> dict[str | None, Message]:
+def refused(config: dict[str, Any]) -> list[Message]:
     answer = parse(config)
     assert isinstance(answer, Preflight)
     assert not answer.ok
     assert all(message.level == "error" for message in answer.messages)
-    return {message.field: message for message in answer.messages}
+    return answer.messages
 
 
 PAIRS = {"kind": "reward_model"}
@@ -27,12 +27,14 @@ DATA = {"kind": "dataset", "source": "upload:1"}
     [
         ({"sampling": {"group_size": 0}}, "sampling.group_size", "at least 1 (got 0)", {"sampling.group_size": 1}),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "at most 1", {"sampling.top_p": 1}),
+        ({"sampling": {"temperature": 11}}, "sampling.temperature", "at most 10", {"sampling.temperature": 10}),
+        ({"task": {"kind": "arithmetic", "low": 5000}}, "task.low", "at most 1000 (got 5000)", {"task.low": 1000}),
         ({"sampling": {"groupsize": 8}}, "sampling.groupsize", "not a known field", None),
         ({"budget": {"steps": "many"}}, "budget.steps", "whole number", None),
         (
             {"optimizer": {"learning_rate": "abc"}},
             "optimizer.learning_rate",
-            "a number, such as 5e-5 (got 'abc')",
+            "type a number, such as 5e-5 (got 'abc')",
             None,
         ),
         ({"optimizer": {"learning_rate": float("nan")}}, "optimizer.learning_rate", "finite", None),
@@ -114,15 +116,15 @@ DATA = {"kind": "dataset", "source": "upload:1"}
 def test_an_error_stands_at_its_field(
     config: dict[str, Any], field: str | None, words: str, fix: dict[str, Any] | None
 ) -> None:
-    message = refused({"kind": "grpo"} | config)[field]
+    [message] = refused({"kind": "grpo"} | config)
     assert words in message.text
-    assert message.fix == fix
+    assert (message.field, message.fix) == (field, fix)
 
 
 def test_a_fix_settles_what_it_was_offered_for_and_the_kind_alone_is_the_default_configuration() -> None:
     task: dict[str, Any] = {"kind": "arithmetic", "operands": 2}
-    [message] = refused({"kind": "grpo", "task": task}).values()
+    [message] = refused({"kind": "grpo", "task": task})
     assert message.fix == {"task.precedence": False}
     assert isinstance(parse({"kind": "grpo", "task": task | {"precedence": False}}), GrpoConfig)
     assert parse({"kind": "grpo"}) == GrpoConfig()
-    assert [message.text for message in refused({}).values()] == ["needs a kind"]
+    assert [message.text for message in refused({})] == ["needs a kind"]

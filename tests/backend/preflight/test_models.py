@@ -261,12 +261,15 @@ def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_no
     assert advised(QWEN_7B, 8) == [False, False]
 
 
-def test_a_micro_batch_holds_the_longest_completion_and_a_reward_model_keeps_its_learning_rate() -> None:
+def test_a_micro_batch_holds_the_longest_completion() -> None:
     config = GrpoConfig.model_validate(
         {**GRPO, "sampling": {"max_new_tokens": 6000}, "optimizer": {"micro_batch_tokens": 16_384}}
     )
     for start in starts(config, QWEN_7B, 1):
         assert values(start)["optimizer.micro_batch_tokens"] > 6000
+
+
+def test_a_reward_model_keeps_its_own_learning_rate() -> None:
     whole, _ = starts(RewardModelConfig(), SHAPES[SMOLLM2], 8)
     assert "optimizer.learning_rate" not in values(whole)
 

@@ -68,9 +68,12 @@ def test_completions_are_multiplied_and_dead_groups_forecast_for_the_usual_sizes
     assert (answer.success_rate, answer.success_basis) == (0.18, "measured")
 
 
-def test_without_a_measurement_nothing_is_assumed() -> None:
+def test_without_a_measurement_or_a_known_shape_nothing_is_assumed() -> None:
     answer = preflight(grpo(), Facts())
     assert (answer.success_rate, answer.success_basis, answer.dead_groups, answer.time) == (None, None, [], None)
+    unknown = preflight(grpo(model={"source": "Qwen/Qwen2.5-0.5B-Instruct"}), Facts())
+    assert unknown.memory is None
+    assert "no memory estimate" in about("model.source", unknown).text
 
 
 @pytest.mark.parametrize(
@@ -82,13 +85,10 @@ def test_without_a_measurement_nothing_is_assumed() -> None:
             "at least 50% of the groups are all right or all wrong",
         ),
         ({"optimizer": {"learning_rate": 1.0}}, "optimizer.learning_rate", "5e-5 is what works"),
-        ({"model": {"source": "Qwen/Qwen2.5-0.5B-Instruct"}}, "model.source", "no memory estimate"),
     ],
 )
 def test_what_is_said_has_numbers_as_people_write_them(changes: dict[str, Any], field: str, words: str) -> None:
-    answer = preflight(grpo(**changes), Facts())
-    assert words in about(field, answer).text
-    assert (answer.memory is None) == (field == "model.source")
+    assert words in about(field, preflight(grpo(**changes), Facts())).text
 
 
 def test_what_a_recipe_is_set_to_on_purpose_is_noted_and_nothing_to_mend() -> None:
