@@ -100,9 +100,8 @@ def show_page() -> None:
     written, beside = st.columns([2.5, 1], gap="medium")
     with beside, st.container(key="preflight", border=True):
         preflight = check(draft)
-        with (
-            st.container()
-        ):  # one place, whatever it says: if the name's field moved, what is being typed there would be lost
+        # one place, whatever it says: if the name's field moved, what is being typed there would be lost
+        with st.container():
             if preflight is not None:
                 show_verdict(draft, preflight)
         show_start(draft, preflight)

@@ -64,7 +64,7 @@ def group_of(stack: Stack, recording: Recording) -> int:
     return group.id
 
 
-def test_both_ends_are_shown_then_all_of_it_its_words_are_found_and_the_report_of_its_run_has_its_turns(
+def test_a_conversation_is_shown_by_its_ends_then_whole_found_by_its_words_and_reported_with_its_turns(
     open_page: Open, stack: Stack, recording: Recording
 ) -> None:
     page = open_page(f"/group?id={group_of(stack, recording)}")

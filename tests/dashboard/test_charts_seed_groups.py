@@ -168,3 +168,8 @@ def test_runs_of_different_speed_stay_together_along_wall_time() -> None:
     slow = member(1, reward=[0.3] * 10, step_time=[2.0] * 10)
     found = rows(group(quick, slow), seen=view(axis="time", zoom=(6.0, 9.0)))  # step s ends after 1.5 · (s + 1) seconds
     assert {step: n for step, (_, _, _, n) in found.items()} == {2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
+
+
+def test_along_samples_the_points_lie_at_the_completions_made() -> None:
+    table = band(group(member(0, reward=[0.1, 0.2])), "reward", view(axis="samples"))
+    assert table["x"].tolist() == [8.0, 16.0]

@@ -236,10 +236,11 @@ def test_choosing_another_recipe_replaces_the_form_and_neither_another_page_nor_
     assert "Unusual on purpose in this recipe: Sampling › Top k" in texts(at)
     assert not [button for button in at.button if button.label.startswith("Set ")]
 
+    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     dashboard_of("http://127.0.0.1:9")  # nothing listens on the discard port
     at.run()
     assert "does not answer" in at.warning[0].value
-    assert at.number_input(key=key(at, "sampling.group_size")).value == 4
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
 
 
 def test_a_clone_and_a_checkpoint_fill_the_form_and_name_their_parent_and_what_cannot_be_cloned_fills_none(

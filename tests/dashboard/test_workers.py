@@ -39,7 +39,7 @@ def test_a_worker_is_shown_with_what_it_is_and_runs_its_share_of_the_time_and_wh
     backend.client.ask(p.ClaimRequest(worker=worker("idle_one")))
     at = open_page("workers")
     shown = texts(at)
-    said = ("busy", "idle", "**busy_one**", "NVIDIA H200 · 22 GiB", "torch 2.13.0", "judges: careful")
+    said = (" busy]", " idle]", "**busy_one**", "NVIDIA H200 · 22 GiB", "torch 2.13.0", "judges: careful")
     offers = ("reward functions: manners:is_polite", "sampling engines besides native: transformers")
     for words in (*said, *offers, "last heartbeat just now"):
         assert words in shown

@@ -191,15 +191,15 @@ def test_what_is_no_list_of_one_number_fails_the_run_with_what_was_expected_and_
     assert run.attempt == 1  # a mistake would be made again
 
 
-def test_a_function_that_always_fails_or_is_not_there_fails_the_run_with_its_traceback_or_the_setting(
-    misbehaving: Misbehaving,
-) -> None:
+def test_a_function_that_always_fails_fails_the_run_with_its_traceback(misbehaving: Misbehaving) -> None:
     run = misbehaving.end("always_raise")
     assert run.status == "failed"
     assert error_of(run).code == "reward_errors"
     assert "LookupError: no such thing" in error_of(run).message
     assert f"{MODULE}.py" in (error_of(run).details or "")
 
+
+def test_a_function_that_is_allowed_and_not_there_fails_the_run_with_the_setting(misbehaving: Misbehaving) -> None:
     run = misbehaving.end("not_there")
     assert run.status == "failed"
     assert error_of(run).code == "reward_unavailable"
