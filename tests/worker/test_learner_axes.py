@@ -195,7 +195,7 @@ def test_a_prompt_drawn_twice_in_a_batch_stays_two_groups() -> None:
     assert [one.ids for one in rollout.completions_R[:4]] != [one.ids for one in rollout.completions_R[4:8]]
 
 
-def test_a_group_of_one_that_is_scored_is_not_called_unscores_of() -> None:
+def test_a_group_of_one_that_is_scored_is_not_called_unscored() -> None:
     policy = random_policy(vocabulary=300)
     config = configured(PPO, group_size=1)
     rollout, rewards = roll_out(policy, config), [1.0, 0.0, math.nan]

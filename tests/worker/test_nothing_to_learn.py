@@ -104,6 +104,8 @@ def test_momentum_and_decay_alone_move_no_weight(dead: bool, kl: dict[str, objec
     signs = torch.tensor([1.0, -1.0, -1.0, 1.0] * 2, dtype=torch.float64)
     for step, advantages_R in enumerate((signs, signs * (not dead))):
         before = weights(policy)
-        update, _ = update_on(learner, rollout, advantages_R, step=step)
+        update, tokens = update_on(learner, rollout, advantages_R, step=step)
     assert (update.applied, update.moved) == (True, not dead)
+    if not kl["beta"]:
+        assert (update.metrics["loss"], tokens.get("ratio")) == (0.0, None)
     assert bool(differing(before, policy)) == (not dead)

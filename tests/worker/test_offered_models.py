@@ -116,7 +116,8 @@ def test_to_list_an_adapter_on_smollm2_nothing_is_converted_and_the_hub_is_not_a
     load_policy(Model(lora=Lora(rank=2)), Pretrained(str(base), name=SMOLLM2), CPU).save(disk.root / "adapter")
     assert disk.offered()["local:adapter"] == OfferedModel(source="local:adapter")
     shutil.copytree(TINY, tmp_path / "converted" / SMOLLM2.removeprefix("builtin:"))  # as a run leaves it
-    assert disk.offered()["local:adapter"].shape == SHAPE
+    one = OfferedModel(source="local:adapter", parameters=SHAPE.parameters, shape=SHAPE)
+    assert disk.offered()["local:adapter"] == one
 
 
 def test_what_was_downloaded_from_the_hub_is_offered_by_its_name_with_or_without_its_weights(

@@ -51,7 +51,8 @@ def trained(
 
 def replayable(config: GrpoConfig, folder: Path, witness: Witness, checkpoint: int | None) -> Replayable:
     """That run, from one of its checkpoints, or from its beginning."""
-    start = next((folder / one.path for one in witness.checkpoints if one.step == checkpoint), None)
+    saved = {one.step: folder / one.path for one in witness.checkpoints}
+    start = None if checkpoint is None else saved[checkpoint]
     source = resolve(TINY_ARITHMETIC, converted=folder, root=None, checkpoint=None)
     weights, seed = start / "model" if start else None, config.budget.seed
     policy = load_policy(config.model, source, torch.device("cpu"), reference=True, resume=weights, seed=seed)
@@ -242,6 +243,8 @@ def test_a_replay_that_is_not_the_step_to_the_last_bit_ends_with_what_differs(
     witness.messages = [("report", report.model_copy(update={"groups": [changed, *others]}))]
     with pytest.raises(NotTheSame, match=says):
         replay_of(config, tmp_path, witness, None).explain(0)
+    with pytest.raises(NotTheSame, match=says):
+        replay_of(config, tmp_path, witness, None).repeat(0)
 
 
 def test_a_step_far_after_its_checkpoint_says_meanwhile_how_far_it_is(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_what_is_damaged_in_the_bucket_or_missing_there_is_named_and_not_used(
     [
         *(
             (content, "in the bucket is not a manifest")
-            for content in ("torn {", "[]", '{"files": {"config.json": 1}}')
+            for content in ("torn {", "[]", "{}", '{"files": {"config.json": 1}}')
         ),
         ('{"files": {"../../outside": {"size": 2, "sha256": "0"}}}', "names the file '../../outside'"),
     ],

@@ -116,8 +116,8 @@ def first_with(policy: Policy, text: str, ids: list[int]) -> int | None:
 
 
 def found_by_looks(policy: Policy, text: str, ids: list[int], every: int) -> int | None:
-    """As the sampler looks: at the first token, then after every few."""
-    stop, looked = StopTexts(policy, [text]), 0
+    """As the sampler looks: at the first token, then after every few; another text, which is nowhere, is looked for, too."""
+    stop, looked = StopTexts(policy, ["§", text]), 0
     for seen in [*range(1, len(ids), every), len(ids)]:
         if (found := stop.end_of(ids[:seen], looked)) is not None:
             return found

@@ -215,7 +215,7 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
     assert weights_hash(saved) == weights_hash(policy) != weights_hash(trained.policy), "another seed, another run"
 
 
-def test_it_is_said_what_does_not_fit_traces_that_are_too_large_to_send_and_checkpoints_on_a_disk_that_is_too_small(
+def test_traces_too_large_to_send_and_a_disk_too_small_for_the_checkpoints_are_said(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)

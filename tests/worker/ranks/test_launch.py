@@ -200,7 +200,7 @@ def test_what_stood_in_the_way_of_a_checkpoint_is_said(tmp_path: Path) -> None:
 
 
 def test_what_an_answer_raises_ends_them_and_is_raised_here() -> None:
-    with pytest.raises(LookupError, match="more"):
+    with pytest.raises(LookupError, match="no more"):
         run(ask_for_more, more=Mock(side_effect=LookupError("no more")))
 
 

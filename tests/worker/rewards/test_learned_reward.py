@@ -6,7 +6,7 @@ import pytest
 import torch
 from scorers import error, raws
 
-from backend.contract.reward import LearnedReward, Rewards
+from backend.contract.reward import Correctness, LearnedReward, Rewards
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel, new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -43,12 +43,17 @@ def scored(rewards: Rewards, home: Path, checkpoints: dict[str, Path], *texts: s
         return scorer.score([[Sample(text, 1, ITEM) for text in texts]])
 
 
-def test_its_logit_is_the_score(model: RewardModel, checkpoint: Path, tmp_path: Path) -> None:
-    rewards = Rewards(functions=[LearnedReward(name="learned", source=SOURCE, weight=2.0)])
+@pytest.mark.slow
+def test_its_logit_is_the_score_also_beside_a_function_that_is_only_measured(
+    model: RewardModel, checkpoint: Path, tmp_path: Path
+) -> None:
+    right = Correctness(name="right", extract="whole", weight=0.0)
+    rewards = Rewards(functions=[LearnedReward(name="learned", source=SOURCE, weight=2.0), right])
     scores = scored(rewards, tmp_path, {SOURCE: checkpoint}, *TEXTS)
     assert ITEM.messages is not None
     expected = model.scores([model.token_ids(ITEM.messages, text) for text in TEXTS])
     assert raws(scores) == pytest.approx(expected, abs=1e-5)
+    assert [parts[1].raw for parts in scores.components] == [1.0, 0.0, 0.0]
     assert scores.total.tolist() == pytest.approx([2 * score for score in expected], abs=1e-5)
 
 

@@ -76,7 +76,8 @@ def test_all_five_kinds_of_the_notebook_score_together() -> None:
 def test_progress_is_told_up_to_the_last_completion_and_no_samples_are_no_scores() -> None:
     told: list[int] = []
     with RewardScorer(Rewards()) as scorer:
-        assert scorer.score([]).total.shape == (0,)
+        nothing = scorer.score([])
+        assert (nothing.components, nothing.total.shape) == ([], (0,))
         scorer.score([samples(RIGHT, "", "x")], on_progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 3
