@@ -324,6 +324,13 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click_and_what_c
         again = rescoring(backend, at, first)
         assert get(backend.client.run(again).config, "rewards.functions.0.weight") == weight
         score(backend, again, "a", [1.0] * 16)
-        drawn(at)
-        right = next(one for one in at.number_input if one.label.startswith("Counts as right"))
-        assert right.value == weight
+        assert right_from(drawn(at)) == weight
+    at.query_params["sample"] = str(first)
+    at.session_state[_WRITTEN] = {}  # as Back does
+    assert right_from(drawn(at)) == 1, "the earlier sample's own"
+
+
+def right_from(at: AppTest) -> float | None:
+    """The reward from which a completion counts as right, as the field says it."""
+    [field] = [one for one in at.number_input if one.label.startswith("Counts as right")]
+    return field.value
