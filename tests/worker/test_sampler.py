@@ -220,8 +220,9 @@ def test_completions_end_at_the_end_token_a_stop_text_or_the_limit() -> None:
         assert completion.finish_reason == "stop"
 
 
-def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
-    policy = tiny_policy(reference=False)
+@pytest.mark.parametrize("fast", [True, False])
+def test_greedy_takes_the_likeliest_token_as_transformers_does(fast: bool) -> None:
+    policy = tiny_policy(reference=False, fast=fast)
     asked = ask(policy, 1, 1, None)
     [prompt], [mine] = asked.prompts_P, NativeEngine(policy).sample(asked)
     theirs = policy.model.generate(  # type: ignore[operator]

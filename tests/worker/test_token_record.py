@@ -3,6 +3,7 @@
 import base64
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from worker_models import items, tiny_policy
 
 from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
+from backend.contract.training import Telemetry
 from worker.credit import Credit, assign_credit
 from worker.group_records import group_reports
 from worker.groups import Scored
@@ -22,7 +24,7 @@ from worker.rewards.scoring import Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.step_report import step_metrics
 from worker.token_record import TokenRecord
-from worker.traces import TokenTexts, trace_file
+from worker.traces import TokenTexts, trace_file, traced_rows
 
 LENGTHS = (3, 1, 2, 2)
 MASK = torch.arange(3)[None, :] < torch.tensor(LENGTHS)[:, None]
@@ -109,3 +111,14 @@ def test_a_trace_of_what_was_left_out_has_its_tokens_and_null_for_the_rest() -> 
     file = trace_file([0], texts, scored.rollout, tokens)
     assert file is not None
     assert file.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "rows"),
+    [("all", [0, 1, 2, 3, 4, 5]), ("periodic", [0, 1, 2, 3, 4, 5]), ("extremes", [1, 2, 3]), ("none", [])],
+)
+def test_which_completions_are_kept_token_by_token(kept: Any, rows: list[int]) -> None:
+    rewards = np.array([[0.5, 0.0, 1.0], [1.0, 1.0, math.nan]])
+    telemetry = Telemetry(token_traces=kept, trace_every=10)
+    assert traced_rows(telemetry, 20, rewards) == rows
+    assert traced_rows(telemetry, 21, rewards) == ([] if kept == "periodic" else rows)
