@@ -299,3 +299,13 @@ def test_progress_is_asked_while_the_server_takes_its_time(served: Served) -> No
     served.engine.sample(served.request(1), on_progress=look)
     assert counts[:2] == [0, 0]
     assert counts[-1] == 2
+
+
+def test_prompts_of_one_token_are_sampled_without_a_comparison_which_the_next_longer_ones_have(served: Served) -> None:
+    read, compared = served.service.read, list[object]()
+    served.instead(read=lambda body: compared.append(body) or read(body))  # type: ignore[func-returns-value]
+    assert len(served.engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4), Draws(3, "train", 1)))) == 2
+    assert not compared
+    served.update()
+    served.sample()
+    assert compared
