@@ -89,7 +89,9 @@ def test_a_script_for_trl_goes_out_is_changed_and_comes_back(open_page: Open, tm
     script = download.value.path().read_text().replace("num_generations=8", "num_generations=rows()")
     file = tmp_path / "script.py"
     file.write_text(script.replace("learning_rate=5e-05", "learning_rate=1e-06"))
+    drawn(page)  # after the download, too, the dialog is drawn anew
     dialog.get_by_role("tab", name="Import").click()
+    expect(dialog.get_by_role("tab", name="Import")).to_have_attribute("aria-selected", "true")
     dialog.locator("input[type=file]").set_input_files(file)
     dialog.get_by_role("button", name="Fill the form").click()
     expect(page.get_by_text("num_generations is computed in line")).to_be_visible()
