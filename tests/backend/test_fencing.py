@@ -27,7 +27,7 @@ MESSAGES: list[Callable[[Actor], object]] = [
 
 
 def lost(actor: Actor) -> None:
-    """Whatever it sends, it is told that the run is not its own."""
+    """Each of its messages is refused: the run is not its own."""
     for message in MESSAGES:
         with pytest.raises(ApiError) as caught:
             message(actor)

@@ -23,7 +23,7 @@ def backend(shared_backend: Backend) -> Backend:
 
 
 def finished(backend: Backend, name: str, steps: int, size: int, *, seed: int = 0, **config: Json) -> int:
-    """A run that has ended after so many steps of two groups of this size."""
+    """A finished run; each of its steps has two groups of this size."""
     run_id = recorded.queue(backend.client, name, **config)
     claimed = recorded.train(backend.client, run_id, steps=steps, total=100, prompts=2, group_size=size, seed=seed)
     recorded.finish(backend.client, run_id, claimed)

@@ -157,7 +157,7 @@ def test_the_first_heartbeat_tells_what_the_folder_offers_and_a_later_one_what_h
     with Lease(wire, claimed(SAMPLE, lease_seconds=0.04), "one", lambda: offered[-1]):
         wait_until(lambda: len(told) > 1, "a second heartbeat")
         offered.append(second)
-        wait_until(lambda: second in told and told[-1] is None, "what has changed is told, once")
+        wait_until(lambda: second in told and told[-1] is None, "the change is reported once")
     assert told[0] == first
     assert [files for files in told if files is not None] == [first, second]
 
