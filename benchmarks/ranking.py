@@ -20,10 +20,11 @@ from learning import measure, train
 from results.page import command_line, home_in, keep, stack, table, where
 from scale.site import site
 
+from backend.contract.answers import find_answer
 from backend.contract.base import Json
 from backend.contract.recipes import QUICKSTART, RECIPES
 from dashboard.stored import put
-from worker.rewards.answers import find_answer, same_number
+from worker.rewards.answers import same_number
 
 SHARES = {"fair": 0.0, "biased": 0.5}
 """By judge, the share of questions that it answers without reading."""

@@ -1,59 +1,10 @@
-"""Answers: where one stands in a completion, and whether it is the number or reaches the target that is asked for."""
+"""Answers: whether one is the number or reaches the target that is asked for."""
 
 import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-
-# A sign belongs to the number unless it stands between two operands: "5-3" holds 5 and 3, "= -3" holds -3.
-_NUMBER = re.compile(
-    r"(?:(?<![\w.)])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
-)
-_BRACE = re.compile(r"\\boxed\{|[{}]")
-
-
-def find_answer(text: str, how: str) -> str | None:
-    """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`; None if there is none."""
-    match how:
-        case "answer_tag":
-            found = last_answer_tag(text)
-        case "last_number":
-            found = last_number(text)
-        case "boxed":
-            found = last_boxed(text)
-        case "whole":
-            found = text
-        case _:
-            raise ValueError(f"there is no way {how!r} to find an answer")
-    return None if found is None else found.strip()
-
-
-def last_answer_tag(text: str) -> str | None:
-    """What stands between the last <answer> that is closed and the first </answer> after it."""
-    start = text.rfind("<answer>", 0, max(text.rfind("</answer>"), 0))
-    return None if start < 0 else text[start + len("<answer>") : text.index("</answer>", start)]
-
-
-def last_number(text: str) -> str | None:
-    """The last number as it is written, with its sign, thousands separators and decimals."""
-    numbers = _NUMBER.findall(text)
-    return numbers[-1] if numbers else None
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{…} whose braces balance."""
-    last = None
-    open_braces: list[re.Match[str]] = []
-    for brace in _BRACE.finditer(text):
-        if brace.group() != "}":
-            open_braces.append(brace)
-        elif open_braces:
-            opening = open_braces.pop()
-            if opening.group() != "{":
-                last = text[opening.end() : brace.start()]
-    return last
-
 
 LONGEST_NUMBER = 1000
 """Characters. No answer is longer, and arithmetic on a longer number could be made to take minutes."""

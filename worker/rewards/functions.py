@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypedDict
 
-from worker.rewards.answers import find_answer, reaches, same_number
+from backend.contract.answers import find_answer
+from worker.rewards.answers import reaches, same_number
 from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
+from backend.contract.answers import last_number
 from backend.contract.base import Json
 from backend.contract.reward import Judge, Ranking
 from worker.ranks.ranks import ALONE, Ranks
-from worker.rewards.answers import last_number, number
+from worker.rewards.answers import number
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
 from worker.tasks.items import Item

@@ -7,7 +7,8 @@ from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.rewards.answers import find_answer, number, reaches, same_number
+from backend.contract.answers import find_answer
+from worker.rewards.answers import number, reaches, same_number
 from worker.rewards.functions import Completion, Verifier, correctness_score, format_score, length_score, pattern_score
 from worker.rewards.gym import gym_score
 from worker.rewards.symbolic import same_value
