@@ -24,6 +24,8 @@ from backend.services import ServicesDep
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
+RATE = "optimizer.learning_rate"
+RATE_JUMP = 3.0  # times: what people sweep a rate by; ten times is what tells adapters from full training
 USUAL_SIZES = frozenset({2, 4, 8, 16})
 # pydantic's error type -> the part of its context that is the nearest allowed value
 _NEAREST = {"greater_than_equal": "ge", "less_than_equal": "le"}
@@ -40,6 +42,9 @@ def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:
 def preflight(config: RunConfig, facts: Facts) -> Preflight:
     """What a valid configuration would do."""
     messages = [*facts.refused, *hints(config, facts)]
+    if isinstance(config, GrpoConfig) and (before := facts.rate_before):
+        now = config.optimizer.rate_at(facts.begins_at, steps=config.budget.steps)
+        messages += [rate_jump(config.optimizer.learning_rate, before, now)] if now > RATE_JUMP * before else []
     if isinstance(config, ReplayConfig):  # it needs what its run needed, and somewhat more
         return Preflight(ok=not any(message.level == "error" for message in messages), messages=messages)
     memory = memory_estimate(config, facts)
@@ -62,6 +67,15 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
     pairs = {"training_pairs": training_pairs(config, facts), "trained_pairs": trained}
     dead = _dead_groups(config.pairs.group_size, facts) if isinstance(config.pairs, SampledPairs) else {}
     return answer.model_copy(update=pairs | dead)
+
+
+def rate_jump(rate: float, before: float, now: float) -> Message:
+    """That a fork with this learning rate goes on far faster than its parent does there, each by its own schedule."""
+    text = f"the learning rate jumps from {before:.3g}, the parent's at this step, to {now:.3g} ({now / before:.3g} times): Adam's moments come "
+    text += "from the lower rate, and policies often break at such a step"
+    return Message(
+        level="warning", field=RATE, text=text.replace("e-0", "e-"), fix={RATE: float(f"{rate * before / now:.3g}")}
+    )
 
 
 def _dead_groups(group_size: int, facts: Facts) -> dict[str, object]:
