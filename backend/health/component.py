@@ -75,7 +75,8 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
     seen = (
         f" In step {shown.step} an answer was found in {len(read)} of {count} completions ({' '.join(MARKS[extract])})"
     )
-    seen += f", such as {quoted((right[extract] or read)[0])}." if read else f"; one is {quoted(shown.texts[0])}."
+    such = quoted((right[extract] or read or shown.texts)[0])
+    seen += f", such as {such}." if read else f"; one ends with {such}."
     seen += f" The reference is {quoted(reference)}." if reference else ""
     if match == "task":  # of whose verifier nothing is known here
         return seen, form(facts, shown, MARKS[extract]) if 2 * len(read) < count else [DIFFERENT]
@@ -100,6 +101,7 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
         )
     if 2 * len(read) < count and best == extract:
         ways += form(facts, shown, MARKS[extract])
+    if 2 * len(read) < count and best == extract and 2 * shown.cut < count:
         ways += ["Add a reward for the format."] * (extract == "answer_tag" and not facts.has("tags"))
         others = [how for how in list(MARKS)[: 3 if fitting == "numeric" else 2] if 2 * len(found[how]) >= count]
         ways += [f"Or set extract to {how}: {len(found[how])} of these completions have one." for how in others[:1]]
@@ -138,7 +140,7 @@ def form(facts: Facts, shown: ExampleGroup, marks: Sequence[str]) -> list[str]:
     ask = f"Ask for {' and '.join(marks)} in the prompt{where * (facts.text('task.prompt_format') != 'raw')}."
     if all(mark in shown.prompt for mark in marks):
         ask = "The prompt asks for it: show a whole answer in it, or start from a model that has learned the form (a warm start)."
-    return [cut, ask] if 2 * shown.cut >= len(shown.texts) else [ask]
+    return [cut if 2 * shown.cut >= len(shown.texts) else ask]
 
 
 @rule(

@@ -162,11 +162,11 @@ def everything_masked(facts: Facts) -> Finding | None:
 
 def fewer_cut(facts: Facts) -> str:
     """How completions come to an end, of what the run does not do already."""
-    raw = facts.text("task.prompt_format") == "raw"  # which has no system prompt
+    raw, share = facts.text("task.prompt_format") == "raw", facts.recent("completions/clipped_ratio").mean or 0.0
     ways = {
         f"Raise sampling.max_new_tokens (now {facts.number('sampling.max_new_tokens', 0):.0f})": True,
         "ask for shorter answers in the system prompt": not (raw or facts.text("task.system_prompt")),
-        f"leave what is cut out of the loss ({MASK})": facts.text(TRUNCATED) != "mask",
+        f"leave what is cut out of the loss ({MASK})": facts.text(TRUNCATED) != "mask" and share < ALL_CUT,
     }
     return f"{one_of(ways)}. If the texts run on without sense, look at entropy and KL first."
 

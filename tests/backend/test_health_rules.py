@@ -246,7 +246,7 @@ EXAMPLES: list[tuple[dict[str, Json], str | None, list[str], str]] = [
     ({}, "B", ["No.", "Perhaps."], "Ask for <answer> and </answer> in the prompt (task.system_prompt). Add a reward for the format."),
     ({"also": FORMAT}, "B", ["No.", "Perhaps."], "in the prompt (task.system_prompt)."),
     ({"asks": "Write <answer>…</answer>"}, "B", ["No."], "The prompt asks for it: show a whole answer in it"),
-    ({"cut": 1}, "B", ["Well, let me"], "1 of these completions were cut at 48 tokens: raise sampling.max_new_tokens. Ask for"),
+    ({"cut": 1}, "B", ["Well, let me"], "1 of these completions were cut at 48 tokens: raise sampling.max_new_tokens."),
     ({}, "42", ["7", "8"], "Or set extract to last_number: 2 of these completions have one."),
     ({}, "42", ["<answer>7</answer>"], "If none is, take easier prompts"),
     ({"task": "countdown"}, None, ["1 + 2"], "Ask for <answer>"),
@@ -316,6 +316,7 @@ LOST: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": 0.5}
     ("path", "value", "metrics", "taken", "still"),
     [
         ("algorithm.truncated_completions", "mask", {"completions__clipped_ratio": 0.5}, "truncated_completions: mask", "Raise sampling.max"),
+        ("algorithm.truncated_completions", "keep", {"completions__clipped_ratio": 0.95}, "mask", "Raise sampling.max"),
         ("task.system_prompt", "Be brief.", {"completions__clipped_ratio": 0.5}, "system prompt", "truncated_completions: mask"),
         ("algorithm.dead_groups", "resample", {"frac_reward_zero_std": 0.8}, "dead_groups: resample", "resample_rounds"),
         ("sampling.group_size", 64, {"frac_reward_zero_std": 0.8}, "larger groups", "dead_groups: resample"),
