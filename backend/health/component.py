@@ -12,12 +12,7 @@ from backend.health.rule import Finding, evidence, figure, one_of, percent, quot
 DOMINANT, MINOR_WEIGHT = 0.9, 0.5
 DONE = 0.95  # the mean score of a component that has nothing left to say; 1 − it if the weight is a penalty
 LONG = 12  # words: a longer reference is a text, which no answer repeats word for word
-MARKS = {
-    "boxed": ["\\boxed"],
-    "answer_tag": ["<answer>", "</answer>"],
-    "last_number": ["a number"],
-    "whole": ["a text"],
-}
+MARKS = {"boxed": ["\\boxed"], "answer_tag": ["<answer>", "</answer>"], "last_number": ["a number"], "whole": ["text"]}
 """The ways to find an answer, and by what; of two that find as many right ones, the first is the surer."""
 OF_TASK = {"arithmetic": "numeric", "dataset": "exact", "single_prompt": "exact"}
 """How a task compares an answer that is matched as the task does; the others have verifiers of their own."""
@@ -25,12 +20,12 @@ NUMBER = re.compile(r"[^\w.,]*+[\d.,]++\W*+[^\W\d]*+\W*+")
 """A number alone, with a sign, a currency or a unit."""
 AROUND = " \n.,:;!?*_`'\"()[]{}$"
 UNREAD = (
-    "Read some completions. If they deserve more than 0, the function does not recognise it: mend it. If they do not, ask for it in the prompt, "
-    "start with easier prompts, or let the score have steps between nothing and all. If it can only take something off, 0 is its best."
+    "Read some completions. If they deserve more than 0, mend the function. If not, ask for it in the prompt, start with easier prompts, "
+    "or let the score have steps between nothing and all. If it can only take something off, 0 is its best."
 )
 DIFFERENT = (
-    "The answers are read, and differ from it. If one is right, mend the reference, or have answers put into tags (extract: answer_tag). If none "
-    "is, take easier prompts, or a model that is right now and then (a warm start on solutions)."
+    "The answers are read, and differ from it. If one is right, mend the reference, or have answers put into tags (answer_tag). "
+    "If none is, take easier prompts, or a model that is right now and then (a warm start on solutions)."
 )
 
 
@@ -47,12 +42,11 @@ def component_at_zero(facts: Facts) -> Finding | None:
         return None
     name, *others = zero
     function, shown, seen, ways = functions(facts.config)[name], facts.example, "", [UNREAD]
-    if shown is not None and shown.texts:
-        kind, extract = text_at(function, "kind"), text_at(function, "extract", "answer_tag")
-        if kind == "correctness" and extract in MARKS:
-            seen, ways = answers(facts, function, shown)
-        elif kind == "format":
-            seen, ways = tags(facts, function, shown)
+    kind = text_at(function, "kind") if shown is not None and shown.texts else ""
+    if shown is not None and kind == "correctness" and text_at(function, "extract", "answer_tag") in MARKS:
+        seen, ways = answers(facts, function, shown)
+    elif shown is not None and kind == "format":
+        seen, ways = tags(facts, function, shown)
     steps, also = facts.history[f"rewards/{name}/mean"].finite, f" So was {' and '.join(others)}." if others else ""
     return Finding(
         title=f"The reward {name} is always 0",

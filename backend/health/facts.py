@@ -147,7 +147,7 @@ class Facts:
         return sorted(found, key=lambda name: (name not in correctness(self.config), -weighing[name]))
 
     def has(self, setting: str) -> list[str]:
-        """The names of the rewards with this setting, such as `tags` or `patterns`, which says their kind; those that only measure left out."""
+        """The rewards with a weight that have this setting: `tags`, `patterns` and `ramp` say their kind."""
         return [name for name in weights(self.config) if setting in functions(self.config)[name]]
 
     def at(self, path: str) -> Json:

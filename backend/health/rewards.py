@@ -1,15 +1,15 @@
-"""Rules about rewards and completions: groups that teach nothing, completions that are cut, left out or not scored, or that ramble."""
+"""Rules about rewards and completions: groups that teach nothing, completions that are cut, left out, not scored, or ramble."""
 
 from itertools import takewhile
 
 from backend.contract.reward import reward_bound
 from backend.health.component import component_at_zero
-from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, ZEROS, Facts, Stretch
+from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, ZEROS, Facts, Stretch, weights
 from backend.health.rule import Finding, evidence, figure, one_of, percent, rate, rule, span
 
 NEVER_RIGHT = (
-    "Open a group and read what the model answers. If it is right, the reward function does not recognise it, or a gate is closed: check "
-    "its format, the reference answer and the gates. If it is wrong, start with easier prompts."
+    "Open a group and read what the model answers. If it is right, the reward function does not recognise it, or a gate is closed: "
+    "check its format, the reference answer and the gates. If it is wrong, start with easier prompts."
 )
 DEAD = 0.5
 WELL = 0.8  # of the highest reward: then groups are dead because all answers are right, which is fine
@@ -41,19 +41,28 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 )
 def all_rewards_zero(facts: Facts) -> Finding | None:
     """Rewards that are all 0 teach nothing, and nothing will change by itself. If they fell to 0, something broke."""
-    if not nothing_is_rewarded(facts) or component_at_zero.hint(facts):
-        return None  # the one that never was above 0 says why
+    if not nothing_is_rewarded(facts):
+        return None
     reward = facts.history["reward"]
     zeros = _steps_at_zero(reward)
     known = Stretch({**facts.start.get("reward", NOTHING).values, **reward.values})
     before = Stretch({step: known.values[step] for step in sorted({*known.values} - {*_steps_at_zero(known)})})
     fell = before.peak if (before.median or 0.0) > 0 else None
+    if fell is None and component_at_zero.hint(facts):
+        return None  # which says why
+    learning_rate, beta = facts.number("optimizer.learning_rate", 0.0), facts.number("algorithm.kl.beta", 0.0)
+    collapsed = (
+        "The model could do it, so the prompts are not too hard. Look at KL and gradient norm where the reward fell, and read "
+        "completions of those steps. If they have broken down, start again from an earlier checkpoint with a lower learning rate "
+        f"(now {rate(learning_rate)}) or a larger algorithm.kl.beta (now {beta:g}). If they are as good as before, look at what "
+        "scores them."
+    )
     was = "" if fell is None else f" At step {fell} it was {figure(before.finite[fell])}."
     kl = () if fell is None or "kl" not in facts.history else ("kl",)
     return Finding(
         title=None if fell is None else "The reward has collapsed to 0",
         measured=f"The reward was 0 for every scored completion of {span(zeros)}.{was}",
-        advice=NEVER_RIGHT if fell is None else _collapsed(facts),
+        advice=NEVER_RIGHT if fell is None else collapsed,
         numbers={"steps_at_zero": len(zeros)},
         evidence=evidence(zeros, "reward", *kl, "reward_std", step=max(zeros), state="zero_variance"),
     )
@@ -62,16 +71,6 @@ def all_rewards_zero(facts: Facts) -> Finding | None:
 def _steps_at_zero(reward: Stretch) -> list[int]:
     """The latest steps, back to the last one at which it was not 0."""
     return list(takewhile(lambda step: reward.values[step] == 0, sorted(reward.values, reverse=True)))
-
-
-def _collapsed(facts: Facts) -> str:
-    learning_rate, beta = facts.number("optimizer.learning_rate", 0.0), facts.number("algorithm.kl.beta", 0.0)
-    return (
-        "The model could do it, so the prompts are not too hard. Look at KL and gradient norm where the reward fell, and read "
-        "completions of those steps. If they have broken down, start again from an earlier checkpoint with a lower learning rate "
-        f"(now {rate(learning_rate)}) or a larger algorithm.kl.beta (now {beta:g}). If they are as good as before, look at what "
-        "scores them."
-    )
 
 
 @rule(
@@ -107,16 +106,20 @@ def dead_groups(facts: Facts) -> Finding | None:
     )
 
 
+def unpaid(facts: Facts) -> str:
+    """The reward that is always 0, if such rewards have half of the weight: other advice is for later. Else empty."""
+    zero, weighing = facts.always_zero(), weights(facts.config)
+    return zero[0] if zero and 2 * sum(weighing[name] for name in zero) >= sum(map(abs, weighing.values())) else ""
+
+
 def fewer_dead(facts: Facts) -> str:
     """What makes fewer groups dead, of what the run does not do already."""
-    if zero := facts.always_zero():
-        return f"First see why the reward {zero[0]} is always 0: until then only the others tell completions apart."
+    if name := unpaid(facts):
+        return f"First see why the reward {name} is always 0: until then only the others tell completions apart."
     size, again = facts.number("sampling.group_size", 0), facts.text("algorithm.dead_groups") == "resample"
-    larger = f"larger groups (sampling.group_size, now {size:.0f}), so that one completion differs more often"
-    middling = "prompts of middling difficulty (sampling.curriculum draws them more often)"
     ways = {
-        larger: size < LARGE_GROUP,
-        middling: facts.at("sampling.curriculum") is None,
+        f"larger groups (sampling.group_size, now {size:.0f}), which differ more often": size < LARGE_GROUP,
+        "prompts of middling difficulty (sampling.curriculum draws more)": not facts.at("sampling.curriculum"),
         "replacing dead groups while sampling (algorithm.dead_groups: resample)": not again,
         "replacing dead groups more often (algorithm.resample_rounds)": again,
     }
@@ -152,8 +155,8 @@ def everything_masked(facts: Facts) -> Finding | None:
     if cut.mean is None or cut.mean < ALL_CUT or facts.text(TRUNCATED) != "mask":
         return None
     return Finding(
-        measured=f"{percent(cut.mean)} of the completions of {span(cut.values)} were cut at max_new_tokens = {limit:.0f} and left out of the "
-        "loss: next to nothing is trained.",
+        measured=f"{percent(cut.mean)} of the completions of {span(cut.values)} were cut at max_new_tokens = {limit:.0f} and left out "
+        "of the loss: next to nothing is trained.",
         advice=f"{fewer_cut(facts)} Or train on what is cut, too ({TRUNCATED}: keep).",
         numbers={"mean_share": cut.mean, "max_new_tokens": limit},
         evidence=evidence(cut.values, "completions/clipped_ratio", "grad_norm", step=cut.peak, finish_reason="length"),

@@ -5,7 +5,7 @@ from statistics import fmean, median, quantiles, variance
 
 from backend.contract.reward import reward_bound
 from backend.health.facts import HIGHEST, HISTORY, RECENT, SOLVED, Facts, Stretch, correctness
-from backend.health.rewards import CUT, DEAD, UNSCORED, fewer_cut, fewer_dead, nothing_is_rewarded
+from backend.health.rewards import CUT, DEAD, UNSCORED, fewer_cut, fewer_dead, nothing_is_rewarded, unpaid
 from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
 
 APART = 4.0  # standard errors: a difference that no run of thousands shows by chance
@@ -176,8 +176,8 @@ def _why_flat(facts: Facts) -> tuple[str, str]:
     dead, cut = facts.recent("frac_reward_zero_std").mean, facts.recent("completions/clipped_ratio").mean
     lost, kl = facts.recent("frac_unscored").mean, facts.recent("kl").median
     learning_rate = facts.number("optimizer.learning_rate", 0.0)
-    if zero := facts.always_zero():
-        return f"the reward {zero[0]} is always 0", fewer_dead(facts)
+    if name := unpaid(facts):
+        return f"the reward {name} is always 0", fewer_dead(facts)
     if dead is not None and dead >= DEAD:
         return f"{percent(dead)} of the groups are dead", fewer_dead(facts)
     if cut is not None and cut >= CUT:

@@ -44,7 +44,11 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
     messages = [*facts.refused, *hints(config, facts)]
     if isinstance(config, GrpoConfig) and (before := facts.rate_before):
         now = config.optimizer.rate_at(facts.begins_at, steps=config.budget.steps)
-        messages += [rate_jump(config.optimizer.learning_rate, before, now)] if now > RATE_JUMP * before else []
+        if now > RATE_JUMP * before:
+            text = f"the learning rate jumps from {before:.3g}, the parent's at this step, to {now:.3g} ({now / before:.3g} times): "
+            text += "Adam's moments come from the lower rate, and policies often break at such a step"
+            same = float(f"{config.optimizer.learning_rate * before / now:.3g}")
+            messages.append(Message(level="warning", field=RATE, text=text.replace("e-0", "e-"), fix={RATE: same}))
     if isinstance(config, ReplayConfig):  # it needs what its run needed, and somewhat more
         return Preflight(ok=not any(message.level == "error" for message in messages), messages=messages)
     memory = memory_estimate(config, facts)
@@ -67,15 +71,6 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
     pairs = {"training_pairs": training_pairs(config, facts), "trained_pairs": trained}
     dead = _dead_groups(config.pairs.group_size, facts) if isinstance(config.pairs, SampledPairs) else {}
     return answer.model_copy(update=pairs | dead)
-
-
-def rate_jump(rate: float, before: float, now: float) -> Message:
-    """That a fork with this learning rate goes on far faster than its parent does there, each by its own schedule."""
-    text = f"the learning rate jumps from {before:.3g}, the parent's at this step, to {now:.3g} ({now / before:.3g} times): Adam's moments come "
-    text += "from the lower rate, and policies often break at such a step"
-    return Message(
-        level="warning", field=RATE, text=text.replace("e-0", "e-"), fix={RATE: float(f"{rate * before / now:.3g}")}
-    )
 
 
 def _dead_groups(group_size: int, facts: Facts) -> dict[str, object]:

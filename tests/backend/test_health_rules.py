@@ -225,35 +225,27 @@ def test_a_configuration_of_another_version_is_read_as_far_as_it_goes() -> None:
 
 
 FORMAT: dict[str, Json] = {"kind": "format", "name": "format", "weight": 0.1, "tags": ["think", "answer"]}
-MEASURED_BY_PEOPLE: Json = {
-    "kind": "judge",
-    "name": "grader",
-    "weight": 0.5,
-    "instruction": "{prompt} {completion} {answer}",
-}
+GRADER: Json = {"kind": "judge", "name": "grader", "instruction": "{prompt} {completion} {answer}"}
 GSM8K, MATH = "6 x 7 is\n#### 42", r"So the half is \boxed{\frac{1}{2}}."
 LONG_TEXT = "Rivers carry sand to the sea, where it sinks, hardens and becomes stone again."
 EXAMPLES: list[tuple[dict[str, Json], str | None, list[str], str]] = [
     ({}, GSM8K, ["<answer>42</answer>", "<answer>4</answer>"], "ends in “42”, and no answer repeats it. Set match to numeric: then 1 of these 2"),
     ({}, GSM8K, ["It is 42.", "7"], "Set extract to last_number and match to numeric: then 1 of these 2"),
     ({"extract": "boxed"}, MATH, [r"\boxed{\frac{1}{2}}"], "Set match to symbolic: then 1 of these 1"),
-    ({"match": "exact"}, "1,234", ["<answer>1234</answer>"], "Set match to numeric: then 1"),
     ({"match": "numeric"}, "18", ["<answer>18 dollars</answer>"], "Set extract to last_number: then 1"),
     ({"extract": "whole"}, "B", ["I think so. <answer>B</answer>"], "Set extract to answer_tag: then 1"),
     ({}, "B", ["<answer>(b)</answer>"], "differ in signs or capitals"),
     ({}, LONG_TEXT, ["<answer>It hardens.</answer>"], "word for word: let a judge compare them."),
-    ({"also": MEASURED_BY_PEOPLE}, LONG_TEXT, ["<answer>It hardens.</answer>"], "leave that to grader"),
+    ({"also": GRADER}, LONG_TEXT, ["<answer>It hardens.</answer>"], "leave that to grader"),
     ({}, "B", ["No.", "Perhaps."], "Ask for <answer> and </answer> in the prompt (task.system_prompt). Add a reward for the format."),
     ({"also": FORMAT}, "B", ["No.", "Perhaps."], "in the prompt (task.system_prompt)."),
     ({"asks": "Write <answer>…</answer>"}, "B", ["No."], "The prompt asks for it: show a whole answer in it"),
     ({"cut": 1}, "B", ["Well, let me"], "1 of these completions were cut at 48 tokens: raise sampling.max_new_tokens."),
     ({}, "42", ["7", "8"], "Or set extract to last_number: 2 of these completions have one."),
-    ({}, "42", ["<answer>7</answer>"], "If none is, take easier prompts"),
-    ({"task": "countdown"}, None, ["1 + 2"], "Ask for <answer>"),
     ({"task": "countdown"}, None, ["<answer>1 + 2</answer>"], "If none is, take easier prompts"),
     ({**FORMAT}, "42", ["<answer>42</answer>"], "Ask for <think> and </think> and <answer> and </answer> in the prompt"),
     ({**FORMAT, "asks": "Answer:<think>"}, "42", ["12</think><answer>42</answer>"], "The prompt ends with <think>, so no completion"),
-    ({"kind": "python", "function": "right.py:reward"}, "42", ["42"], "mend it"),
+    ({"kind": "python"}, "42", ["42"], "mend the function"),
 ]  # fmt: skip
 
 
@@ -261,11 +253,10 @@ EXAMPLES: list[tuple[dict[str, Json], str | None, list[str], str]] = [
 def test_a_reward_that_is_always_0_says_with_an_example_what_to_change(
     given: dict[str, Json], answer: str | None, texts: list[str], says: str
 ) -> None:
-    also, cut = given.get("also"), given.get("cut", 0)
-    function: Json = {"kind": "correctness", **given, "name": "right", "weight": 1.0}
+    also, function = given.get("also"), {"kind": "correctness", **given, "name": "right"}
     config = with_("rewards.functions", [function, *([also] if also else [])])
     config["task"] = {"kind": given.get("task", "dataset")}
-    example = ExampleGroup(29, str(given.get("asks", "")), answer, texts, int(str(cut)))
+    example = ExampleGroup(29, str(given.get("asks", "")), answer, texts, int("cut" in given))
     run = replace(facts(config, reward=0.2, rewards__right__mean=0.0, rewards__right__std=0.0), example=example)
     hint = check(run).items[0]
     assert (hint.code, hint.title) == ("component_at_zero", "The reward right is always 0")
@@ -281,7 +272,7 @@ ZERO: dict[str, Values] = {"rewards__correctness__mean": 0.0, "rewards__correctn
     ("config", "metrics", "codes"),
     [
         (CONFIG, {"reward": 0.0, "reward_std": 0.0}, ["component_at_zero"]),
-        (CONFIG, {"reward": 0.1, "rewards__format__std": 0.3}, ["component_at_zero"]),
+        (CONFIG, {"reward": [0.6] * 20 + [0.0] * 10, "reward_std": fell(0.4, 0.0)}, ["component_at_zero", "all_rewards_zero"]),
         (CONFIG, {"reward": 0.1, "frac_reward_zero_std": 0.8, "kl": 2.0}, ["component_at_zero", "kl_blow_up", "dead_groups"]),
         (with_("algorithm.truncated_completions", "mask"), {"reward": 0.1, "completions__clipped_ratio": 0.9}, ["component_at_zero", "everything_masked"]),
         (CONFIG, {"reward": 0.1, "rewards__correctness__mean": [0.0, 0.0]}, []),
@@ -296,19 +287,12 @@ def test_what_is_always_0_comes_first_and_no_other_rule_speaks_of_it_in_its_way(
 ) -> None:
     found = check(facts(config, **{**ZERO, **metrics})).items
     assert [hint.code for hint in found] == codes
-    assert all(
-        "First see why the reward correctness is always 0" in one.advice for one in found if one.code == "dead_groups"
-    )
+    first = "First see why the reward correctness is always 0"
+    assert all(first in hint.advice for hint in found if hint.code == "dead_groups")
 
 
-LENGTH: dict[str, Json] = {"kind": "length", "name": "short", "weight": 1.0, "ramp": 64}
 RAMBLES: dict[str, Values] = {"completions__mean_length": fell(20, 60), "reward": 0.5, "reward_std": 0.4}
-ALONE: dict[str, Values] = {
-    "reward": 0.5,
-    "rewards__format__std": 0.4,
-    "rewards__correctness__std": 0.01,
-    "rewards__correctness__mean": 0.1,
-}
+ALONE: dict[str, Values] = {"reward": 0.5, "rewards__format__std": 0.4, "rewards__correctness__std": 0.01}
 LOST: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": 0.5}
 
 
@@ -320,25 +304,21 @@ LOST: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": 0.5}
         ("task.system_prompt", "Be brief.", {"completions__clipped_ratio": 0.5}, "system prompt", "truncated_completions: mask"),
         ("algorithm.dead_groups", "resample", {"frac_reward_zero_std": 0.8}, "dead_groups: resample", "resample_rounds"),
         ("sampling.group_size", 64, {"frac_reward_zero_std": 0.8}, "larger groups", "dead_groups: resample"),
-        ("sampling.curriculum", {"half_life": 50}, {"frac_reward_zero_std": 0.8}, "curriculum", "larger groups"),
         ("rewards.time_limit", 600, {"frac_unscored": 0.1}, "time_limit", "mend the function"),
         ("algorithm.aggregation", "token_mean", RAMBLES, "aggregation", "add a length reward"),
-        ("rewards.functions", [LENGTH], RAMBLES, "add a length", "raise the weight of short"),
+        ("rewards.functions", [{"name": "short", "kind": "length", "ramp": 64}], RAMBLES, "add a length", "raise the weight of short"),
         ("algorithm.advantage", {"kind": "normalize_then_sum"}, ALONE, "normalise each reward", "lower the weight of format"),
-        ("rewards.gates", [{"reward": "correctness", "requires": "format"}], ALONE, "normalise each reward", "bring the scores"),
         ("algorithm.entropy_bonus", 0.01, LOST, "an entropy bonus", "a larger entropy bonus (now 0.01)"),
         ("algorithm.updates_per_batch", 1, LOST, "clip bound", "a lower learning rate"),
         ("sampling.engine", "native", {"sampling_logprob_diff": 0.2}, "engine: native", "compare with model.dtype: float32"),
         ("model.dtype", "float32", {"sampling_logprob_diff": 0.2}, "float32", "please report it"),
-        ("model.dtype", "float32", {"grad_norm": [0.4] * 29 + [None]}, "float32", "lower the learning rate"),
     ],
 )  # fmt: skip
 def test_no_advice_is_what_the_run_does_already(
     path: str, value: Json, metrics: dict[str, Values], taken: str, still: str
 ) -> None:
     (hint,) = check(facts(with_(path, value), **metrics)).items
-    assert taken not in hint.advice
-    assert still in hint.advice
+    assert (taken in hint.advice, still in hint.advice) == (False, True)
 
 
 EXTREMES = st.sampled_from([1.7e308, -1.7e308, 5e-324, 0.0, 1.0]) | st.floats(allow_nan=False, allow_infinity=False)
