@@ -54,6 +54,15 @@ class Drawn:
         """The completions."""
         return sum(rollout.rows for rollout in self.rollouts)
 
+    def why_still(self, config: GrpoConfig) -> str:
+        """Why no weight moved: nothing to teach, or what had it was cut and left out of the loss."""
+        rows, teaching_R = self.batch.rollout.rows, (self.credit.advantages_R_T != 0).any(-1)
+        cut = sum(one.finish_reason == "length" for one in self.batch.rollout.completions_R)
+        if config.algorithm.truncated_completions == "keep" or not (cut == rows or (cut and teaching_R.any())):
+            return "no group had anything to teach"
+        most = config.sampling.max_new_tokens
+        return f"{cut} of {rows} completions were cut at {most} tokens and left out (truncated_completions: mask)"
+
 
 def trained(config: GrpoConfig, credit: Credit, rollout: Rollout) -> Tensor:
     """Which completions enter the loss: unscored ones never do, truncated ones as configured. (R,)"""

@@ -60,7 +60,7 @@ class Optimization:
         if not ranks.alone:
             add_up([parameter for _, parameter in named], ranks)
         grad_norm, fault = clipped(named, self._settings.max_grad_norm, loss, ranks)
-        rate = learning_rate(self._settings, step, steps=self._steps)
+        rate = self._settings.rate_at(step, steps=self._steps)
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.adamw.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._settings.learning_rate
@@ -102,18 +102,6 @@ class Optimization:
         free = free_bytes(self._trained.device)
         if free is not None and free < bytes_to_come(self.adamw) and self._make_room():
             give_back_memory()
-
-
-def learning_rate(optimizer: Optimizer, step: int, *, steps: int) -> float:
-    """Of step `step` (from 0) of `steps`: warm-up, then constant, or falling to 0 by the last step."""
-    if step < optimizer.warmup_steps:
-        return optimizer.learning_rate * (step + 1) / optimizer.warmup_steps
-    done = (step - optimizer.warmup_steps) / max(1, steps - optimizer.warmup_steps)
-    if optimizer.schedule == "linear":
-        return optimizer.learning_rate * (1 - done)
-    if optimizer.schedule == "cosine":
-        return optimizer.learning_rate * (1 + math.cos(math.pi * done)) / 2
-    return optimizer.learning_rate
 
 
 def clipped(

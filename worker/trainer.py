@@ -65,7 +65,7 @@ class Trainer:
         update = self._step.update(step, drawn, self._clock, self._attempt.show)
         self._attempt.warn(step, self._policy.remarks, update.fault)
         if update.applied and not update.moved:
-            self._attempt.reporter.log("info", f"step {step}: no group had anything to teach, so the weights stayed")
+            self._attempt.reporter.log("info", f"step {step}: {drawn.why_still(self._config)}, so the weights stayed")
         return update
 
     # ---- what is reported

@@ -1,6 +1,6 @@
 """What every kind of training shares: how completions are drawn, how weights are stepped, how long, what is kept."""
 
-from math import lcm
+from math import cos, lcm, pi
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -102,6 +102,17 @@ class Optimizer(Frozen):
         if self.warmup_steps > steps:
             text = f"warm-up of {self.warmup_steps} steps is longer than the run of {steps}; shorten it"
             raise Misfit(text, "optimizer.warmup_steps", {"optimizer.warmup_steps": steps // 10})
+
+    def rate_at(self, step: int, *, steps: int) -> float:
+        """The learning rate of step `step` (from 0) of `steps`: warm-up, then constant, or falling to 0 by the last step."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, steps - self.warmup_steps)
+        if self.schedule == "linear":
+            return self.learning_rate * (1 - done)
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + cos(pi * done)) / 2
+        return self.learning_rate
 
 
 MICRO_BATCH = "optimizer.micro_batch_tokens"

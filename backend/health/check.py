@@ -1,25 +1,29 @@
 """Every rule, checked against the facts of one run: windows of its last and first steps, read through indexes, however long it is."""
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 from sqlalchemy import Connection, func, select
 
 from backend.clock import Terms
 from backend.contract.health import Health
-from backend.contract.queries import MetricQuery
+from backend.contract.queries import GroupQuery, MetricQuery
 from backend.contract.records import PHASES
-from backend.health import machine, policy, rewards, signal
-from backend.health.facts import HISTORY, NOTHING, RECENT, Facts, GroupFact, OpenPhase, Stretch, correctness, weights
+from backend.health import component, machine, policy, rewards, signal
+from backend.health.facts import HISTORY, NOTHING, RECENT, ExampleGroup, Facts, GroupFact, OpenPhase, Stretch, functions
 from backend.health.rule import Rule
 from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
 from backend.storage import history
-from backend.storage.tables import attempt, prompt_group
-from backend.telemetry import metrics
+from backend.storage.tables import METRIC_WIDTHS, attempt, prompt_group
+from backend.telemetry import groups, metrics
 
 router = APIRouter(prefix="/api/v1", tags=["health"])
 
-# In the order in which a person should read what fired: what breaks a policy, then its consequences.
+# In the order in which a person should read what fired: what never worked, what breaks a policy, then its consequences.
 RULES: tuple[Rule, ...] = (
+    component.component_at_zero,
+    rewards.everything_masked,
     machine.worker_silent,
     machine.phase_open,
     policy.skipped_updates,
@@ -32,7 +36,7 @@ RULES: tuple[Rule, ...] = (
     rewards.truncation,
     rewards.unscored,
     rewards.length_drift,
-    rewards.component_dominates,
+    component.component_dominates,
     signal.near_ties,
     signal.flat_reward,
     machine.sampling_mismatch,
@@ -44,6 +48,7 @@ RULES: tuple[Rule, ...] = (
 
 COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
 HELD_OUT = "eval/pass@1"
+QUOTED, TRAINED = 64, ("live", "zero_variance")  # completions of an example, and the states of its group
 WATCHED = (
     *COMPARED_WITH_THE_START,
     "frac_reward_zero_std",
@@ -62,9 +67,7 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     row = runs.row_of(tx, run_id)
     step, running = row["step"], row["status"] == "running"
     heard = row["lease_until"] - terms.ttl if running else terms.now  # each word from the worker renews the lease
-    named = {*weights(row["config"]), *correctness(row["config"])}
-    components = (f"rewards/{name}/{what}" for name in sorted(named) for what in ("mean", "std"))
-    right = (f"rewards/{name}/mean" for name in correctness(row["config"]))
+    components = tuple(f"rewards/{name}/{what}" for name in functions(row["config"]) for what in ("mean", "std"))
     recent = (
         select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean, prompt_group.c.reward_std)
         .join(attempt, history.of_attempt(prompt_group))
@@ -75,12 +78,13 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     phase = None  # what its worker said when it was last heard of; a silent one says nothing of what it does since
     if row["phase"] is not None and row["phase_since"] is not None:
         phase = OpenPhase(row["phase"], max(0.0, heard - row["phase_since"]))
-    return Facts(
+    facts = Facts(
         config=row["config"],
         status=row["status"],
         step=step,
         history=_series(tx, run_id, MetricQuery(names=(*WATCHED, *components), from_step=max(0, step - HISTORY))),
-        start=_series(tx, run_id, MetricQuery(names=(*COMPARED_WITH_THE_START, *right), to_step=RECENT - 1)),
+        start=_series(tx, run_id, MetricQuery(names=(*COMPARED_WITH_THE_START, *components), to_step=RECENT - 1)),
+        whole=_series(tx, run_id, MetricQuery(names=components, width=max(METRIC_WIDTHS))) if components else {},
         evaluations=_series(tx, run_id, MetricQuery(names=(HELD_OUT,), from_step=0)).get(HELD_OUT, NOTHING),
         groups=[GroupFact(*group) for group in tx.execute(recent)],
         phase=phase,
@@ -88,6 +92,20 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
         lease_seconds=terms.ttl,
         lost_attempts=int(tx.execute(unended).scalar_one()) - running,  # the current one has not ended yet
     )
+    return replace(facts, example=example(tx, run_id, facts))
+
+
+def example(tx: Connection, run_id: int, facts: Facts) -> ExampleGroup | None:
+    """Of the newest step the group with the highest reward; None unless a reward is always 0."""
+    zero, trained = facts.always_zero(), [one for one in facts.groups if one.state in TRAINED]
+    if not zero or not trained:
+        return None
+    best = max(trained, key=lambda one: (one.step, one.reward_mean or 0.0))
+    query = GroupQuery(step=best.step, state=best.state, sort="-reward_mean", limit=1)
+    group = groups.get(tx, groups.page(tx, run_id, query).items[0].id)
+    scored = [one for one in group.completions[:QUOTED] if any((it.name, it.raw) == (zero[0], 0) for it in one.rewards)]
+    cut = sum(one.finish_reason == "length" for one in scored)
+    return ExampleGroup(best.step, group.prompt_text, group.answer, [one.text for one in scored], cut)
 
 
 def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretch]:

@@ -12,6 +12,7 @@ from backend.contract.stored import get, number_at, reward_functions, text_at
 
 RECENT = 10  # steps that "now" means
 HISTORY = 50  # steps that are read, the recent ones included
+ZEROS = 3  # steps: what was always 0 in as many is worth a word
 ENOUGH = 5  # steps without which most rules keep silent: the first ones say little
 
 SOLVED = 0.9  # of the highest reward: little is left to learn
@@ -73,6 +74,17 @@ class GroupFact:
 
 
 @dataclass(frozen=True)
+class ExampleGroup:
+    """A group of the newest step, to quote from: its prompt as the model read it, and the completions that a reward scored."""
+
+    step: int
+    prompt: str
+    answer: str | None
+    texts: Sequence[str]
+    cut: int  # how many of them reached the token limit
+
+
+@dataclass(frozen=True)
 class OpenPhase:
     """The phase that the worker reports, and for how many seconds it has reported it."""
 
@@ -89,8 +101,10 @@ class Facts:
     step: int = 0  # steps that are done
     history: Mapping[str, Stretch] = field(default_factory=dict)  # the last HISTORY steps, by metric
     start: Mapping[str, Stretch] = field(default_factory=dict)  # the first RECENT steps
+    whole: Mapping[str, Stretch] = field(default_factory=dict)  # of rewards: means over stretches of the whole run
     evaluations: Stretch = NOTHING  # pass@1 on held-out prompts, of the whole run
     groups: Sequence[GroupFact] = ()  # of the RECENT steps
+    example: ExampleGroup | None = None  # None unless a reward is always 0 and its groups are kept
     phase: OpenPhase | None = None
     silence: float | None = None  # seconds since the worker last reported; None if no worker should report
     lease_seconds: float = 30.0
@@ -121,6 +135,21 @@ class Facts:
         before, now, std = self.began("reward").mean, self.recent("reward").mean, self.began("reward_std").mean
         return before is not None and now is not None and now > before and now - before >= share * (std or 0.0)
 
+    def always_zero(self) -> list[str]:
+        """The rewards that should pay and scored 0 in the whole run; what says what is right first, then the largest weight."""
+        weighing, found = weights(self.config), []
+        for name in weighing:
+            mean, std = (f"rewards/{name}/{what}" for what in ("mean", "std"))
+            series = [of.get(metric, NOTHING).finite for of in (self.history, self.whole) for metric in (mean, std)]
+            known = len(series[0]) >= ZEROS and (len(series[1]) >= ZEROS or bounded(self.config, name))
+            if weighing[name] > 0 and known and not any(any(values.values()) for values in series):
+                found.append(name)
+        return sorted(found, key=lambda name: (name not in correctness(self.config), -weighing[name]))
+
+    def has(self, setting: str) -> list[str]:
+        """The rewards with a weight that have this setting: `tags`, `patterns` and `ramp` say their kind."""
+        return [name for name in weights(self.config) if setting in functions(self.config)[name]]
+
     def at(self, path: str) -> Json:
         """What the configuration says at a dotted path; None if it says nothing."""
         return get(dict(self.config), path)
@@ -141,19 +170,20 @@ class Facts:
 
 def weights(config: Mapping[str, Json]) -> dict[str, float]:
     """The weight of each reward function that moves the reward, by name."""
-    found = {name: number_at(one, "weight", 1.0) for name, one in _functions(config).items()}
+    found = {name: number_at(one, "weight", 1.0) for name, one in functions(config).items()}
     return {name: weight for name, weight in found.items() if weight}
 
 
 def correctness(config: Mapping[str, Json]) -> list[str]:
     """The names of the reward functions that say what is right, whatever their weight."""
-    return [name for name, one in _functions(config).items() if one.get("kind") == "correctness"]
+    return [name for name, one in functions(config).items() if one.get("kind") == "correctness"]
 
 
 def bounded(config: Mapping[str, Json], name: str) -> bool:
     """Whether the reward function's raw score lies between 0 and 1."""
-    return _functions(config).get(name, {}).get("kind") in BOUNDED
+    return functions(config).get(name, {}).get("kind") in BOUNDED
 
 
-def _functions(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+def functions(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    """The reward functions by their names."""
     return {name: one for one in reward_functions(config) if (name := text_at(one, "name"))}

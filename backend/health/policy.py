@@ -1,8 +1,8 @@
 """Rules about the policy: its gradient, its distance from the reference, its entropy, its loss, the rate at which it learns."""
 
 from backend.health.facts import HIGHEST, HISTORY, RECENT, SOLVED, Facts, Stretch
-from backend.health.rewards import all_rewards_zero
-from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
+from backend.health.rewards import nothing_is_rewarded
+from backend.health.rule import Finding, evidence, figure, one_of, percent, rate, rule, span
 from backend.preflight.hints import LORA_RATE_LOW
 
 LARGE_TIMES, LARGE_STEPS, STEPS_BEFORE = 10.0, 3, 10
@@ -27,11 +27,12 @@ def skipped_updates(facts: Facts) -> Finding | None:
     if not skipped:
         return None
     named = ", ".join(map(str, skipped[-5:]))
+    ways = {"lower the learning rate": True, "train in float32 (model.dtype)": facts.text("model.dtype") != "float32"}
     return Finding(
         measured=f"In {len(skipped)} of the last {len(norms)} steps the gradient was not finite (NaN or infinite), "
         f"and the update was not applied: {'…, ' if len(skipped) > 5 else ''}{named}.",
-        advice="Open the groups of such a step and look for broken or very long texts. If it comes again, lower the learning rate, "
-        "or train in float32 (model.dtype); after three in a row the run ends by itself.",
+        advice=f"Open the groups of such a step and look for broken or very long texts. If it comes again, {one_of(ways)}; after three in a "
+        "row the run ends by itself.",
         numbers={"skipped_steps": len(skipped)},
         evidence=evidence(skipped, "grad_norm", "loss", "learning_rate", step=skipped[-1]),
     )
@@ -96,12 +97,19 @@ def entropy_collapse(facts: Facts) -> Finding | None:
     now, reward = recent.mean, facts.recent("reward").mean
     if now is None or not began or now > ENTROPY_LEFT * began or facts.solved():
         return None
+    bonus, bound = facts.number("algorithm.entropy_bonus", 0.0), facts.at("algorithm.surrogate.epsilon_high")
+    several = facts.number("algorithm.updates_per_batch", 1) > 1  # else nothing is ever clipped
+    ways = {
+        "a lower learning rate": True,
+        "a higher clip bound (algorithm.surrogate.epsilon_high)": several and bound is not None,
+        f"a larger entropy bonus (now {bonus:g})" if bonus else "an entropy bonus": True,
+    }
     still = f", at a reward of {figure(reward)}" if reward is not None else ""
     return Finding(
         measured=f"Entropy fell from {figure(began)} nats per token at the start to {figure(now)} over {span(recent.values)}, "
         f"{percent(now / began)} of it{still}.",
         advice="All completions of a group become alike, and the groups die. Start again from a checkpoint before the fall with "
-        "a lower learning rate, a higher clip bound (algorithm.surrogate.epsilon_high) or an entropy bonus.",
+        f"{one_of(ways)}.",
         numbers={"entropy_at_start": began, "entropy_now": now},
         evidence=evidence((0, max(recent.values)), "entropy", "reward", step=max(recent.values)),
     )
@@ -172,7 +180,7 @@ def loss_near_zero(facts: Facts) -> Finding | None:
     largest = max(map(abs, loss.finite.values()), default=SMALL_LOSS)
     if not (on_policy and facts.estimator.centred) or largest >= SMALL_LOSS:
         return None
-    broken = any(rule.hint(facts) for rule in (all_rewards_zero, kl_blow_up, entropy_collapse))
+    broken = nothing_is_rewarded(facts) or any(rule.hint(facts) for rule in (kl_blow_up, entropy_collapse))
     if not gradient or gradient < GRADIENT_LEFT * (began or 0.0) or broken:
         return None
     earlier = f", against {figure(began)} in the first {RECENT} steps" if began else ""

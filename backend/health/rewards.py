@@ -1,26 +1,28 @@
-"""Rules about rewards: groups that teach nothing, completions that are cut or not scored, one reward that decides alone."""
+"""Rules about rewards and completions: groups that teach nothing, completions that are cut, left out, not scored, or ramble."""
 
-from collections.abc import Mapping
 from itertools import takewhile
 
 from backend.contract.reward import reward_bound
-from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, Facts, Stretch, bounded, weights
-from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
+from backend.health.component import component_at_zero
+from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, ZEROS, Facts, Stretch, weights
+from backend.health.rule import Finding, evidence, figure, one_of, percent, rate, rule, span
 
-ZEROS = 3  # steps in a row
 NEVER_RIGHT = (
-    "Open a group and read what the model answers. If it is right, the reward function does not recognise it: "
-    "check its format and the reference answer. If it is wrong, start with easier prompts, show the format in the system "
-    "prompt, or add a reward for a part of the task (the format)."
+    "Open a group and read what the model answers. If it is right, the reward function does not recognise it, or a gate is closed: "
+    "check its format, the reference answer and the gates. If it is wrong, start with easier prompts."
 )
 DEAD = 0.5
 WELL = 0.8  # of the highest reward: then groups are dead because all answers are right, which is fine
 RIGHT = 0.95  # of the highest reward: a KL penalty in the reward takes a little off
+LARGE_GROUP = 32  # completions: if half of such groups are dead, larger ones are, too
 CUT = 0.25
-UNSCORED = 0.01
+ALL_CUT = 0.9
+TRUNCATED = "algorithm.truncated_completions"
+MASK = f"{TRUNCATED}: mask"
+UNSCORED, LONGEST_TIME = 0.01, 600  # seconds that a run can give a reward function, at most
+EACH_TOKEN = ("token_mean", "constant", "sequence_sum", "group_sum")
+"""The aggregations in which each token of a long completion counts as much as one of a short one."""
 LENGTH_FACTOR, BETTER = 2.0, 0.25  # and of the rewards' std at the start
-DOMINANT, MINOR_WEIGHT = 0.9, 0.5
-DONE = 0.95  # the mean score of a component that has nothing left to say; 1 − it if the weight is a penalty
 
 
 def nothing_is_rewarded(facts: Facts) -> bool:
@@ -46,12 +48,21 @@ def all_rewards_zero(facts: Facts) -> Finding | None:
     known = Stretch({**facts.start.get("reward", NOTHING).values, **reward.values})
     before = Stretch({step: known.values[step] for step in sorted({*known.values} - {*_steps_at_zero(known)})})
     fell = before.peak if (before.median or 0.0) > 0 else None
+    if fell is None and component_at_zero.hint(facts):
+        return None  # which says why
+    learning_rate, beta = facts.number("optimizer.learning_rate", 0.0), facts.number("algorithm.kl.beta", 0.0)
+    collapsed = (
+        "The model could do it, so the prompts are not too hard. Look at KL and gradient norm where the reward fell, and read "
+        "completions of those steps. If they have broken down, start again from an earlier checkpoint with a lower learning rate "
+        f"(now {rate(learning_rate)}) or a larger algorithm.kl.beta (now {beta:g}). If they are as good as before, look at what "
+        "scores them."
+    )
     was = "" if fell is None else f" At step {fell} it was {figure(before.finite[fell])}."
     kl = () if fell is None or "kl" not in facts.history else ("kl",)
     return Finding(
         title=None if fell is None else "The reward has collapsed to 0",
         measured=f"The reward was 0 for every scored completion of {span(zeros)}.{was}",
-        advice=NEVER_RIGHT if fell is None else _collapsed(facts),
+        advice=NEVER_RIGHT if fell is None else collapsed,
         numbers={"steps_at_zero": len(zeros)},
         evidence=evidence(zeros, "reward", *kl, "reward_std", step=max(zeros), state="zero_variance"),
     )
@@ -60,16 +71,6 @@ def all_rewards_zero(facts: Facts) -> Finding | None:
 def _steps_at_zero(reward: Stretch) -> list[int]:
     """The latest steps, back to the last one at which it was not 0."""
     return list(takewhile(lambda step: reward.values[step] == 0, sorted(reward.values, reverse=True)))
-
-
-def _collapsed(facts: Facts) -> str:
-    learning_rate, beta = facts.number("optimizer.learning_rate", 0.0), facts.number("algorithm.kl.beta", 0.0)
-    return (
-        "The model could do it, so the prompts are not too hard. Look at KL and gradient norm where the reward fell, and read "
-        "completions of those steps. If they have broken down, start again from an earlier checkpoint with a lower learning rate "
-        f"(now {rate(learning_rate)}) or a larger algorithm.kl.beta (now {beta:g}). If they are as good as before, look at what "
-        "scores them."
-    )
 
 
 @rule(
@@ -93,20 +94,36 @@ def dead_groups(facts: Facts) -> Finding | None:
     got = (
         f"{percent(mean)} of the groups of {span(share.values)} were dead{_what_they_got(len(means), others, highest)}."
     )
-    larger = (
-        f"Draw larger groups (sampling.group_size, now {facts.number('sampling.group_size', 0):.0f}), so that one completion differs "
-        "more often; take prompts of middling difficulty; or replace dead groups while sampling (algorithm.dead_groups: resample)."
-    )
     stop = "The model has learned most of what these prompts can teach. Stop here, or go on with harder prompts."
     return Finding(
         title="Most groups are solved" if solved else None,
         level="note" if solved else None,
         measured=got,
-        advice=stop if solved else larger,
+        advice=stop if solved else fewer_dead(facts),
         numbers={"mean_share": mean, "dead_groups": len(means)}
         | ({} if highest is None else {"dead_all_right": len(means) - len(others)}),
         evidence=evidence(share.values, "frac_reward_zero_std", "reward", step=peak, state="zero_variance"),
     )
+
+
+def unpaid(facts: Facts) -> str:
+    """The reward that is always 0, if such rewards have half of the weight: other advice is for later. Else empty."""
+    zero, weighing = facts.always_zero(), weights(facts.config)
+    return zero[0] if zero and 2 * sum(weighing[name] for name in zero) >= sum(map(abs, weighing.values())) else ""
+
+
+def fewer_dead(facts: Facts) -> str:
+    """What makes fewer groups dead, of what the run does not do already."""
+    if name := unpaid(facts):
+        return f"First see why the reward {name} is always 0: until then only the others tell completions apart."
+    size, again = facts.number("sampling.group_size", 0), facts.text("algorithm.dead_groups") == "resample"
+    ways = {
+        f"larger groups (sampling.group_size, now {size:.0f}), which differ more often": size < LARGE_GROUP,
+        "prompts of middling difficulty (sampling.curriculum draws more)": not facts.at("sampling.curriculum"),
+        "replacing dead groups while sampling (algorithm.dead_groups: resample)": not again,
+        "replacing dead groups more often (algorithm.resample_rounds)": again,
+    }
+    return f"What helps: {one_of(ways)}."
 
 
 def _what_they_got(dead: int, others: list[float], highest: float | None) -> str:
@@ -126,6 +143,38 @@ def _what_they_got(dead: int, others: list[float], highest: float | None) -> str
 
 
 @rule(
+    "Nearly all completions are cut and left out",
+    f"truncated completions are left out of the loss ({MASK}), and on average over the last {RECENT} steps at "
+    f"least {percent(ALL_CUT)} of the completions reach max_new_tokens",
+    "completions/clipped_ratio",
+    steps=ZEROS,
+)
+def everything_masked(facts: Facts) -> Finding | None:
+    """Then hardly anything is trained on, whatever the rewards say."""
+    cut, limit = facts.recent("completions/clipped_ratio"), facts.number("sampling.max_new_tokens", 0)
+    if cut.mean is None or cut.mean < ALL_CUT or facts.text(TRUNCATED) != "mask":
+        return None
+    return Finding(
+        measured=f"{percent(cut.mean)} of the completions of {span(cut.values)} were cut at max_new_tokens = {limit:.0f} and left out "
+        "of the loss: next to nothing is trained.",
+        advice=f"{fewer_cut(facts)} Or train on what is cut, too ({TRUNCATED}: keep).",
+        numbers={"mean_share": cut.mean, "max_new_tokens": limit},
+        evidence=evidence(cut.values, "completions/clipped_ratio", "grad_norm", step=cut.peak, finish_reason="length"),
+    )
+
+
+def fewer_cut(facts: Facts) -> str:
+    """How completions come to an end, of what the run does not do already."""
+    raw, share = facts.text("task.prompt_format") == "raw", facts.recent("completions/clipped_ratio").mean or 0.0
+    ways = {
+        f"Raise sampling.max_new_tokens (now {facts.number('sampling.max_new_tokens', 0):.0f})": True,
+        "ask for shorter answers in the system prompt": not (raw or facts.text("task.system_prompt")),
+        f"leave what is cut out of the loss ({MASK})": facts.text(TRUNCATED) != "mask" and share < ALL_CUT,
+    }
+    return f"{one_of(ways)}. If the texts run on without sense, look at entropy and KL first."
+
+
+@rule(
     "Many completions are cut",
     f"on average over the last {RECENT} steps at least {percent(CUT)} of the completions reach max_new_tokens",
     "completions/clipped_ratio",
@@ -134,13 +183,12 @@ def truncation(facts: Facts) -> Finding | None:
     """What is cut is scored as it stands, and mostly as wrong."""
     cut, length = facts.recent("completions/clipped_ratio"), facts.recent("completions/mean_length").mean
     mean, limit = cut.mean, int(facts.number("sampling.max_new_tokens", 0))
-    if mean is None or mean < CUT:
+    if mean is None or mean < CUT or everything_masked.hint(facts):
         return None
     long = f"; their mean length was {figure(length)} tokens" if length is not None else ""
     return Finding(
         measured=f"{percent(mean)} of the completions of {span(cut.values)} were cut at {limit} tokens{long}.",
-        advice=f"Raise sampling.max_new_tokens (now {limit}), ask for shorter answers in the system prompt, or leave what is cut out "
-        "of the loss (algorithm.truncated_completions: mask). If the texts run on without sense, look at entropy and KL first.",
+        advice=fewer_cut(facts),
         numbers={"mean_share": mean, "max_new_tokens": limit},
         evidence=evidence(
             cut.values, "completions/clipped_ratio", "completions/mean_length", step=cut.peak, finish_reason="length"
@@ -160,12 +208,14 @@ def unscored(facts: Facts) -> Finding | None:
     mean, peak, most = share.mean, share.peak, facts.number("rewards.max_unscored", 0.2)
     if mean is None or peak is None or mean < UNSCORED:
         return None
+    limit = facts.number("rewards.time_limit", 5.0)
+    longer = f", or raise rewards.time_limit (now {limit:g} s) if it ran out of time" if limit < LONGEST_TIME else ""
     whole = any(group.state == "unscored" and group.step == peak for group in facts.groups)
     return Finding(
         measured=f"{percent(mean)} of the completions of {span(share.values)} could not be scored, with a peak of "
         f"{percent(share.finite[peak])} at step {peak}; above {percent(most)} in a step the run fails.",
         advice="Open one of them: its card shows the error of the reward function. A function that raises, hangs or returns no number "
-        "leaves the completion out; mend the function, or raise rewards.time_limit if it ran out of time.",
+        f"leaves the completion out; mend the function{longer}.",
         numbers={"mean_share": mean, "max_unscored": most},
         evidence=evidence(share.values, "frac_unscored", step=peak, state="unscored" if whole else None),
     )
@@ -199,10 +249,10 @@ def length_drift(facts: Facts) -> Finding | None:
     longer, gained = now > before, ""
     if earlier is not None and reward is not None:
         gained = f", while the reward went from {figure(earlier)} to {figure(reward)}"
-    ramble = (
-        "If they ramble, average the loss so that long wrong answers do not get off lightly (aggregation token_mean or constant), or "
-        "add a length reward."
-    )
+    uneven, lengths = facts.text("algorithm.aggregation") not in EACH_TOKEN, facts.has("ramp")
+    even = "average the loss so that long wrong answers do not get off lightly (aggregation token_mean or constant)"
+    more = {"add a length reward": not lengths, f"raise the weight of {' and '.join(lengths)}": bool(lengths)}
+    ramble = f"If they ramble, {one_of({even: uneven, **more})}."
     leave_out = (
         "If they leave out the reasoning, a reward may be had without it: look at what the reward functions accept."
     )
@@ -214,54 +264,3 @@ def length_drift(facts: Facts) -> Finding | None:
         numbers={"length_at_start": before, "length_now": now},
         evidence=evidence((0, max(length.values)), "completions/mean_length", "reward", step=max(length.values)),
     )
-
-
-@rule(
-    "One reward decides alone",
-    f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)², although it has at "
-    f"most {percent(MINOR_WEIGHT)} of the weight. Another component must have room to improve: a mean score below {DONE:g} (of a "
-    f"penalty: above {1 - DONE:.2g})",
-    "reward",
-)
-def component_dominates(facts: Facts) -> Finding | None:
-    """GRPO sees differences only: a component moves the policy by weight × std, not by its weight."""
-    weighing = weights(facts.config)
-    spread = _variances(facts, weighing)
-    total = sum(spread.values())
-    if len(weighing) < 2 or total == 0:
-        return None
-    name = max(spread, key=lambda each: spread[each])
-    share, weight = spread[name] / total, abs(weighing[name]) / sum(map(abs, weighing.values()))
-    silent = [other for other in weighing if other != name and not _done(facts, other, weighing[other])]
-    if share < DOMINANT or weight > MINOR_WEIGHT or not silent:
-        return None
-    steps = facts.recent(f"rewards/{name}/std").values
-    means = ", ".join(f"{other} {figure(facts.recent(f'rewards/{other}/mean').mean or 0.0)}" for other in silent)
-    return Finding(
-        title=f"The reward {name} decides alone",
-        measured=f"Over {span(steps)} {percent(share)} of the reward's variance came from {name}, which has {percent(weight)} of the "
-        f"weight. Mean scores of the others: {means}.",
-        advice=f"The run learns {name} and hardly anything else. If the others are always 0, the task is too hard, or they do not "
-        f"recognise what is right. Otherwise bring the scores to one scale, lower the weight of {name}, or normalise each reward by "
-        "itself (advantage normalize_then_sum).",
-        numbers={"variance_share": share, "weight_share": weight},
-        evidence=evidence(steps, *(f"rewards/{each}/std" for each in (name, *silent)), step=max(steps)),
-    )
-
-
-def _variances(facts: Facts, weighing: Mapping[str, float]) -> dict[str, float]:
-    """Mean of (weight × std)² over the recent steps, by name; in units of the largest std, since squares of large floats are infinite."""
-    stds = {name: list(facts.recent(f"rewards/{name}/std").finite.values()) for name in weighing}
-    unit = max((abs(std) for of_name in stds.values() for std in of_name), default=0.0) or 1.0
-    return {
-        name: sum((weighing[name] * (std / unit)) ** 2 for std in of_name) / len(of_name) if of_name else 0.0
-        for name, of_name in stds.items()
-    }
-
-
-def _done(facts: Facts, name: str, weight: float) -> bool:
-    """Whether its mean score is as good as it gets: near 1, or near 0 if the weight makes it a penalty."""
-    mean = facts.recent(f"rewards/{name}/mean").mean
-    if mean is None or not bounded(facts.config, name):
-        return False
-    return mean >= DONE if weight > 0 else mean <= 1 - DONE

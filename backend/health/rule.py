@@ -102,6 +102,18 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
+def one_of(ways: Mapping[str, bool]) -> str:
+    """A, b, or c: of some ways those that make sense in this run."""
+    *others, last = [way for way, open_ in ways.items() if open_]
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def quoted(text: str, most: int = 100) -> str:
+    """A text of a person's or a model's in one line; of a long one the end, where the answer stands."""
+    line = " ".join(text.split())
+    return f"“{line}”" if len(line) <= most else f"“…{line[-most:]}”"
+
+
 def rate(value: float) -> str:
     """A learning rate as people write it: 5e-5, 0.001."""
     return f"{value:.3g}".replace("e-0", "e-")

@@ -5,7 +5,7 @@ from statistics import fmean, median, quantiles, variance
 
 from backend.contract.reward import reward_bound
 from backend.health.facts import HIGHEST, HISTORY, RECENT, SOLVED, Facts, Stretch, correctness
-from backend.health.rewards import CUT, DEAD, UNSCORED, nothing_is_rewarded
+from backend.health.rewards import CUT, DEAD, UNSCORED, fewer_cut, fewer_dead, nothing_is_rewarded, unpaid
 from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
 
 APART = 4.0  # standard errors: a difference that no run of thousands shows by chance
@@ -117,7 +117,7 @@ def near_ties(facts: Facts) -> Finding | None:
     return Finding(
         measured=f"In {len(near)} of the {len(stds)} live groups of {span(steps)} the rewards lay close together: their std was "
         f"{figure(median(near))} in the median, and {figure(typical)} is usual (upper quartile). Their advantages were as large.",
-        advice=f"If such small differences say little, give the std a floor (algorithm.advantage.std_floor, such as {figure(typical / 5)}), or take "
+        advice=f"If such small differences say little, give the std a {'higher ' if floor else ''}floor (algorithm.advantage.std_floor, such as {figure(typical / 5)}), or take "
         "an estimator that does not divide by it. If they are what matters, leave it as it is.",
         numbers={"near_ties": len(near), "live_groups": len(stds), "typical_std": typical},
         evidence=evidence(steps, "reward_std", "reward", step=max(steps), state="live"),
@@ -176,16 +176,12 @@ def _why_flat(facts: Facts) -> tuple[str, str]:
     dead, cut = facts.recent("frac_reward_zero_std").mean, facts.recent("completions/clipped_ratio").mean
     lost, kl = facts.recent("frac_unscored").mean, facts.recent("kl").median
     learning_rate = facts.number("optimizer.learning_rate", 0.0)
+    if name := unpaid(facts):
+        return f"the reward {name} is always 0", fewer_dead(facts)
     if dead is not None and dead >= DEAD:
-        return (
-            f"{percent(dead)} of the groups are dead",
-            "Take prompts of middling difficulty, larger groups, or replace dead groups while sampling.",
-        )
+        return f"{percent(dead)} of the groups are dead", fewer_dead(facts)
     if cut is not None and cut >= CUT:
-        return (
-            f"{percent(cut)} of the completions are cut",
-            "Raise sampling.max_new_tokens, or ask for shorter answers.",
-        )
+        return f"{percent(cut)} of the completions are cut", fewer_cut(facts)
     if lost is not None and lost >= UNSCORED:
         return f"{percent(lost)} of the completions were not scored", "Look at the errors of the reward functions."
     if kl is not None and kl < STILL and learning_rate:
@@ -195,6 +191,6 @@ def _why_flat(facts: Facts) -> tuple[str, str]:
         )
     return (
         "none that the metrics show",
-        "Read completions of one group, the best and the worst: if what makes the difference is luck, draw more completions; if the model "
+        "Read completions of one group, the best and the worst: if what makes the difference is luck, draw more completions in a step; if the model "
         "lacks what the task asks for, start with easier prompts.",
     )

@@ -82,6 +82,7 @@ class Facts:
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     needs: Needs | None = None  # of its worker; None: what the configuration says
     begins_at: int = 0  # of a fork: the steps of its trunk
+    rate_before: float | None = None  # of a fork: the learning rate that its parent has at that step
     training_items: int | None = None
     source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
     columns: Sequence[str] | None = None  # of the upload that is read

@@ -23,11 +23,13 @@ from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.records import PHASES, Upload
 from backend.contract.task import Dataset
+from backend.contract.training import Optimizer
 from backend.errors import Invalid, NotFound
 from backend.lifecycle import forks
 from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
 from backend.runs import store as runs
+from backend.storage import history
 from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
 from backend.uploads import columns, reading
@@ -74,6 +76,11 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
 def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
     """The facts of a run that is to go on from a step of another. Raises NotFound."""
     facts = replace(facts, begins_at=step)
+    before = tx.execute(select(run.c.config).where(run.c.id == history.owner(tx, parent_id, step))).scalar_one_or_none()
+    with suppress(ValidationError):  # an older version, or no such run
+        last = int(stored.number_at(before or {}, "budget.steps", 0)) - 1
+        optimizer = Optimizer.model_validate(stored.get(before, "optimizer"))
+        facts = replace(facts, rate_before=optimizer.rate_at(min(step, last), steps=last + 1) if step else None)
     try:
         store = None if facts.refused else checkpoints.store_of(tx, config.model_dump(mode="json"))
         begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, store)

@@ -24,6 +24,8 @@ from backend.services import ServicesDep
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
+RATE = "optimizer.learning_rate"
+RATE_JUMP = 3.0  # times: what people sweep a rate by; ten times is what tells adapters from full training
 USUAL_SIZES = frozenset({2, 4, 8, 16})
 # pydantic's error type -> the part of its context that is the nearest allowed value
 _NEAREST = {"greater_than_equal": "ge", "less_than_equal": "le"}
@@ -40,6 +42,13 @@ def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:
 def preflight(config: RunConfig, facts: Facts) -> Preflight:
     """What a valid configuration would do."""
     messages = [*facts.refused, *hints(config, facts)]
+    if isinstance(config, GrpoConfig) and (before := facts.rate_before):
+        now = config.optimizer.rate_at(facts.begins_at, steps=config.budget.steps)
+        if now > RATE_JUMP * before:
+            text = f"the learning rate jumps from {before:.3g}, the parent's at this step, to {now:.3g} ({now / before:.3g} times): "
+            text += "Adam's moments come from the lower rate, and policies often break at such a step"
+            same = float(f"{config.optimizer.learning_rate * before / now:.3g}")
+            messages.append(Message(level="warning", field=RATE, text=text.replace("e-0", "e-"), fix={RATE: same}))
     if isinstance(config, ReplayConfig):  # it needs what its run needed, and somewhat more
         return Preflight(ok=not any(message.level == "error" for message in messages), messages=messages)
     memory = memory_estimate(config, facts)

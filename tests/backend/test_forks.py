@@ -265,6 +265,29 @@ def test_preflight_of_a_fork_says_what_cannot_change_and_for_which_worker_it_wai
     assert any("computes as the run did (CPU; torch 2.13.0)" in one.text for one in waits.messages)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "at", "says"),
+    [
+        ({}, {"learning_rate": 2e-4}, 40, "jumps from 5e-5, the parent's at this step, to 0.0002 (4 times)"),
+        ({}, {"learning_rate": 1.5e-4}, 40, ""),
+        ({"schedule": "linear"}, {"schedule": "constant"}, 200, "to 5e-5 (90 times)"),  # beyond the parent's end
+        ({"warmup_steps": 40}, {}, 9, "from 1.25e-5"),
+        ({"warmup_steps": 40}, {}, 0, ""),
+    ],
+)
+def test_a_fork_whose_learning_rate_jumps_is_warned_and_can_go_on_with_the_parents(
+    read_only: tuple[Backend, Run], before: dict[str, Json], now: dict[str, Json], at: int, says: str
+) -> None:
+    client = read_only[0].client
+    parent = client.create_run({**config(), "optimizer": {**config()["optimizer"], **before}})
+    changed = {**config(steps=300), "optimizer": {**config()["optimizer"], **now}}
+    found = [one for one in client.preflight(changed, parent_id=parent.id, fork_at=at).messages if "jumps" in one.text]
+    assert [says in one.text for one in found] == [True] * bool(says)
+    for one in found:
+        fixed = overridden(changed, one.fix or {}).model_dump(mode="json")
+        assert "jumps" not in str(client.preflight(fixed, parent_id=parent.id, fork_at=at).messages)
+
+
 def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_goes_with_the_last_of_them(
     backend: Backend, parent: Run
 ) -> None:

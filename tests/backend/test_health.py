@@ -138,10 +138,17 @@ SICKNESSES = [
     ),
     Sickness(
         "component_dominates",
-        lambda step: {"rewards/correctness/mean": 0.0, "rewards/correctness/std": 0.0},
+        lambda step: {"rewards/correctness/mean": 0.1, "rewards/correctness/std": 0.001},
         "100 % of the reward's variance came from format, which has 10 % of the weight. Mean scores of the others: "
-        "correctness 0.",
+        "correctness 0.1.",
         ["rewards/format/std", "rewards/correctness/std"],
+    ),
+    Sickness(
+        "component_at_zero",
+        lambda step: {"rewards/correctness/mean": 0.0, "rewards/correctness/std": 0.0},
+        "in all 30 steps. In step 29 an answer was found in 1 of 1 completions (<answer> </answer>), such as “0”. The reference is “0”.",
+        ["rewards/correctness/mean", "reward"],
+        steps=(0, 29),
     ),
     Sickness(
         "gradient_explodes",

@@ -20,5 +20,5 @@ def test_health_reads_windows_of_steps_through_indexes(backend: Backend) -> None
     assert not [line for steps in plans for line in steps if line.startswith("SCAN")]
     lines = [line for steps in plans for line in steps if "metric" in line or "prompt_group" in line]
     wide = [line for line in lines if "metric_stretch" not in line]  # how long a series is: a row for 1,024 steps
-    assert len(wide) == 4
+    assert len(wide) == 5  # one of them finds nothing: this run logs no std of its rewards
     assert all("step>" in line or "step<" in line for line in wide), wide

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.health.check import RULES, WATCHED, check
-from backend.health.facts import Facts, GroupFact, OpenPhase, Stretch
+from backend.health.facts import ExampleGroup, Facts, GroupFact, OpenPhase, Stretch
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 STEPS = 30
@@ -26,7 +26,7 @@ def facts(config: Mapping[str, Json] = CONFIG, **metrics: Values) -> Facts:
         known = list(values) if isinstance(values, Sequence) else [values] * STEPS
         series[name.replace("__", "/")] = Stretch(dict(zip(range(STEPS - len(known), STEPS), known, strict=True)))
     start = {name: Stretch({s: v for s, v in stretch.values.items() if s < 10}) for name, stretch in series.items()}
-    return Facts(config=config, step=STEPS, history=series, start=start)
+    return Facts(config=config, step=STEPS, history=series, start=start, whole=series)
 
 
 def fired(run: Facts) -> list[str]:
@@ -222,6 +222,103 @@ def test_a_configuration_of_another_version_is_read_as_far_as_it_goes() -> None:
     strange: dict[str, Json] = {"rewards": {"functions": "none"}, "sampling": [1, 2], "algorithm": None}
     run = facts(strange, frac_reward_zero_std=1.0, completions__clipped_ratio=1.0, kl=5.0, grad_norm=2.0, loss=0.0)
     assert fired(run) == ["kl_blow_up", "truncation", "gradient_clipped"]
+
+
+FORMAT: dict[str, Json] = {"kind": "format", "name": "format", "weight": 0.1, "tags": ["think", "answer"]}
+GRADER: Json = {"kind": "judge", "name": "grader", "instruction": "{prompt} {completion} {answer}"}
+GSM8K, MATH = "6 x 7 is\n#### 42", r"So the half is \boxed{\frac{1}{2}}."
+LONG_TEXT = "Rivers carry sand to the sea, where it sinks, hardens and becomes stone again."
+EXAMPLES: list[tuple[dict[str, Json], str | None, list[str], str]] = [
+    ({}, GSM8K, ["<answer>42</answer>", "<answer>4</answer>"], "ends in “42”, and no answer repeats it. Set match to numeric: then 1 of these 2"),
+    ({}, GSM8K, ["It is 42.", "7"], "Set extract to last_number and match to numeric: then 1 of these 2"),
+    ({"extract": "boxed"}, MATH, [r"\boxed{\frac{1}{2}}"], "Set match to symbolic: then 1 of these 1"),
+    ({"match": "numeric"}, "18", ["<answer>18 dollars</answer>"], "Set extract to last_number: then 1"),
+    ({"extract": "whole"}, "B", ["I think so. <answer>B</answer>"], "Set extract to answer_tag: then 1"),
+    ({}, "B", ["<answer>(b)</answer>"], "differ in signs or capitals"),
+    ({}, LONG_TEXT, ["<answer>It hardens.</answer>"], "word for word: let a judge compare them."),
+    ({"also": GRADER}, LONG_TEXT, ["<answer>It hardens.</answer>"], "leave that to grader"),
+    ({}, "B", ["No.", "Perhaps."], "Ask for <answer> and </answer> in the prompt (task.system_prompt). Add a reward for the format."),
+    ({"also": FORMAT}, "B", ["No.", "Perhaps."], "in the prompt (task.system_prompt)."),
+    ({"asks": "Write <answer>…</answer>"}, "B", ["No."], "The prompt asks for it: show a whole answer in it"),
+    ({"cut": 1}, "B", ["Well, let me"], "1 of these completions were cut at 48 tokens: raise sampling.max_new_tokens."),
+    ({}, "42", ["7", "8"], "Or set extract to last_number: 2 of these completions have one."),
+    ({"task": "countdown"}, None, ["<answer>1 + 2</answer>"], "If none is, take easier prompts"),
+    ({**FORMAT}, "42", ["<answer>42</answer>"], "Ask for <think> and </think> and <answer> and </answer> in the prompt"),
+    ({**FORMAT, "asks": "Answer:<think>"}, "42", ["12</think><answer>42</answer>"], "The prompt ends with <think>, so no completion"),
+    ({"kind": "python"}, "42", ["42"], "mend the function"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "answer", "texts", "says"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_a_reward_that_is_always_0_says_with_an_example_what_to_change(
+    given: dict[str, Json], answer: str | None, texts: list[str], says: str
+) -> None:
+    also, function = given.get("also"), {"kind": "correctness", **given, "name": "right"}
+    config = with_("rewards.functions", [function, *([also] if also else [])])
+    config["task"] = {"kind": given.get("task", "dataset")}
+    example = ExampleGroup(29, str(given.get("asks", "")), answer, texts, int("cut" in given))
+    run = replace(facts(config, reward=0.2, rewards__right__mean=0.0, rewards__right__std=0.0), example=example)
+    hint = check(run).items[0]
+    assert (hint.code, hint.title) == ("component_at_zero", "The reward right is always 0")
+    assert says in hint.advice
+    assert ("Add a reward for the format" in hint.advice) <= (also != FORMAT)
+    assert answer is None or "kind" in given or f"“{' '.join(answer.split())}”" in hint.measured
+
+
+ZERO: dict[str, Values] = {"rewards__correctness__mean": 0.0, "rewards__correctness__std": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "codes"),
+    [
+        (CONFIG, {"reward": 0.0, "reward_std": 0.0}, ["component_at_zero"]),
+        (CONFIG, {"reward": [0.6] * 20 + [0.0] * 10, "reward_std": fell(0.4, 0.0)}, ["component_at_zero", "all_rewards_zero"]),
+        (CONFIG, {"reward": 0.1, "frac_reward_zero_std": 0.8, "kl": 2.0}, ["component_at_zero", "kl_blow_up", "dead_groups"]),
+        (with_("algorithm.truncated_completions", "mask"), {"reward": 0.1, "completions__clipped_ratio": 0.9}, ["component_at_zero", "everything_masked"]),
+        (CONFIG, {"reward": 0.1, "rewards__correctness__mean": [0.0, 0.0]}, []),
+        (CONFIG, {"reward": 0.1, "rewards__correctness__mean": [0.1] + [0.0] * 29}, []),
+        (CONFIG, {"reward": 0.1, "rewards__correctness__std": 0.2}, []),
+        (with_("rewards.functions", [{"kind": "length", "name": "correctness", "weight": -1.0}]), {"reward": 0.5}, []),
+        (with_("rewards.functions", [{"kind": "correctness", "name": "correctness", "weight": 0.0}]), {"reward": 0.5}, []),
+    ],
+)  # fmt: skip
+def test_what_is_always_0_comes_first_and_no_other_rule_speaks_of_it_in_its_way(
+    config: dict[str, Json], metrics: dict[str, Values], codes: list[str]
+) -> None:
+    found = check(facts(config, **{**ZERO, **metrics})).items
+    assert [hint.code for hint in found] == codes
+    first = "First see why the reward correctness is always 0"
+    assert all(first in hint.advice for hint in found if hint.code == "dead_groups")
+
+
+RAMBLES: dict[str, Values] = {"completions__mean_length": fell(20, 60), "reward": 0.5, "reward_std": 0.4}
+ALONE: dict[str, Values] = {"reward": 0.5, "rewards__format__std": 0.4, "rewards__correctness__std": 0.01}
+LOST: dict[str, Values] = {"entropy": fell(0.4, 0.01), "reward": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "metrics", "taken", "still"),
+    [
+        ("algorithm.truncated_completions", "mask", {"completions__clipped_ratio": 0.5}, "truncated_completions: mask", "Raise sampling.max"),
+        ("algorithm.truncated_completions", "keep", {"completions__clipped_ratio": 0.95}, "mask", "Raise sampling.max"),
+        ("task.system_prompt", "Be brief.", {"completions__clipped_ratio": 0.5}, "system prompt", "truncated_completions: mask"),
+        ("algorithm.dead_groups", "resample", {"frac_reward_zero_std": 0.8}, "dead_groups: resample", "resample_rounds"),
+        ("sampling.group_size", 64, {"frac_reward_zero_std": 0.8}, "larger groups", "dead_groups: resample"),
+        ("rewards.time_limit", 600, {"frac_unscored": 0.1}, "time_limit", "mend the function"),
+        ("algorithm.aggregation", "token_mean", RAMBLES, "aggregation", "add a length reward"),
+        ("rewards.functions", [{"name": "short", "kind": "length", "ramp": 64}], RAMBLES, "add a length", "raise the weight of short"),
+        ("algorithm.advantage", {"kind": "normalize_then_sum"}, ALONE, "normalise each reward", "lower the weight of format"),
+        ("algorithm.entropy_bonus", 0.01, LOST, "an entropy bonus", "a larger entropy bonus (now 0.01)"),
+        ("algorithm.updates_per_batch", 1, LOST, "clip bound", "a lower learning rate"),
+        ("sampling.engine", "native", {"sampling_logprob_diff": 0.2}, "engine: native", "compare with model.dtype: float32"),
+        ("model.dtype", "float32", {"sampling_logprob_diff": 0.2}, "float32", "please report it"),
+    ],
+)  # fmt: skip
+def test_no_advice_is_what_the_run_does_already(
+    path: str, value: Json, metrics: dict[str, Values], taken: str, still: str
+) -> None:
+    (hint,) = check(facts(with_(path, value), **metrics)).items
+    assert (taken in hint.advice, still in hint.advice) == (False, True)
 
 
 EXTREMES = st.sampled_from([1.7e308, -1.7e308, 5e-324, 0.0, 1.0]) | st.floats(allow_nan=False, allow_infinity=False)

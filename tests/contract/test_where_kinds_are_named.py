@@ -23,7 +23,7 @@ ABOUT_ONE_KIND = {
         "backend/preflight/hints.py",  # what it advises in place of a division by nearly 0
         "benchmarks/reward_model.py",
     },
-    "normalize_then_sum": {"backend/health/rewards.py"},  # what it advises if one reward drowns another
+    "normalize_then_sum": {"backend/health/component.py"},  # what it advises if one reward drowns another
     "best_worst": {"backend/contract/algorithm.py"},  # the pairs of DPO
     "cispo": {"backend/preflight/hints.py"},  # a cap that caps everything
     "group_zscore": {

@@ -18,7 +18,6 @@ from worker.credit import Credit
 from worker.errors import RunFailure
 from worker.learner import Learner, Update
 from worker.micro_batches import micro_batch_rows, split
-from worker.optimization import learning_rate
 from worker.policy.policy import Policy
 from worker.rollout.engine import Completion, Rollout
 from worker.token_record import TokenRecord
@@ -141,7 +140,7 @@ def test_micro_batches_hold_every_row_once_keep_to_the_budget_and_send_no_float6
 @pytest.mark.parametrize(("schedule", "expected"), [("constant", [0.5, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.25])])
 def test_the_learning_rate_warms_up_and_falls(schedule: str, expected: list[float]) -> None:
     optimizer = Optimizer.model_validate({"learning_rate": 1.0, "schedule": schedule, "warmup_steps": 2})
-    assert [learning_rate(optimizer, step, steps=6) for step in (0, 2, 3, 5)] == pytest.approx(expected)
+    assert [optimizer.rate_at(step, steps=6) for step in (0, 2, 3, 5)] == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -57,6 +57,19 @@ def test_ten_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equal
 
 
 @pytest.mark.slow
+def test_what_was_cut_and_left_out_is_named_as_the_reason_why_nothing_was_learned(tmp_path: Path) -> None:
+    config = configured(
+        rewards={"functions": [{"kind": "pattern", "name": "digits", "syntax": "regex", "patterns": ["[0-4]"]}]},
+        algorithm={"truncated_completions": "mask"},
+        sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 3},
+        budget={"steps": 1, "eval_every": 0, "checkpoint_every": 0},
+    )
+    train(config, tmp_path / "store", witness := Witness())
+    why = "8 of 8 completions were cut at 3 tokens and left out (truncated_completions: mask), so the weights stayed"
+    assert [line.message for line in witness.said if "stayed" in line.message] == [f"step 0: {why}"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "adapters"),
     [
