@@ -12,10 +12,21 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
+from backend.contract.reading import NEWEST
+from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
+from backend.contract.stored import REWARDS, get, put
 
-GRPO: dict[str, Json] = GrpoConfig().model_dump(mode="json")
+GRPO: dict[str, Json] = GrpoConfig(rewards=Rewards(reading=NEWEST)).model_dump(mode="json")
 SAMPLE: dict[str, Json] = SampleConfig(prompts=["2 + 2"]).model_dump(mode="json")
+
+
+def as_submitted(config: dict[str, Json]) -> Json:
+    """A configuration as a run has it that was submitted with it: it says how its answers are read."""
+    stored: Json = config
+    for path in REWARDS:
+        stored = stored if get(stored, path) is None else put(stored, f"{path}.reading", NEWEST)
+    return stored
 
 
 def completion(index: int = 0, text: str = "four", reward: float | None = 1.0) -> CompletionData:

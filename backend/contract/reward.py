@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Json, Misfit
 from backend.contract.model import ModelSource
+from backend.contract.reading import Reading
 from backend.contract.stored import number_at, reward_functions
 from backend.contract.task import Task
 
@@ -40,10 +41,7 @@ Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za
 class _Function(Frozen):
     bounded: ClassVar[bool] = True  # whether its raw score is from 0 to 1
     name: Name = Field(description="Unique in the run; the metric is rewards/<name>/mean.")
-    weight: Weight = Field(
-        1.0,
-        description="The total reward is the sum of weight × raw score. With 0 it is only measured and does not change the reward.",
-    )
+    weight: Weight = Field(1.0, description="The total is the sum of weight × raw score; with 0 it is only measured.")
 
 
 class Correctness(_Function):
@@ -56,8 +54,8 @@ class Correctness(_Function):
     )
     match: Literal["task", "exact", "numeric", "symbolic"] = Field(
         "task",
-        description="How it is compared. task: as the task itself defines (countdown checks the expression); exact: the same "
-        "text; numeric: the same number; symbolic: the same mathematical value (math-verify).",
+        description="How it is compared. task: as the task itself defines (countdown checks the expression), own rows as each "
+        "reference is; exact: the same text; numeric: the same number; symbolic: the same mathematical value (math-verify).",
     )
 
 
@@ -263,6 +261,7 @@ class Rewards(Frozen):
     time_limit: Annotated[float, Field(gt=0, le=600)] = Field(
         5.0, description="Seconds that one reward function may take for one completion before the function is killed."
     )
+    reading: Reading = None
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Rewards":

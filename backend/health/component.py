@@ -1,11 +1,12 @@
 """Rules about one reward among several: it is always 0, or it decides alone."""
 
-import re
 from collections.abc import Mapping, Sequence
 
-from backend.contract.answers import find_answer, last_boxed, last_number
+from backend.contract.answers import find_answer, last_number
 from backend.contract.base import Json
+from backend.contract.reading import FIRST
 from backend.contract.stored import text_at
+from backend.contract.verdicts import match_of, number_in, numeric_verdict, reference_in, text_verdict
 from backend.health.facts import RECENT, ZEROS, ExampleGroup, Facts, bounded, functions, weights
 from backend.health.rule import Finding, evidence, figure, one_of, percent, quoted, rule, span
 
@@ -15,10 +16,7 @@ LONG = 12  # words: a longer reference is a text, which no answer repeats word f
 MARKS = {"boxed": ["\\boxed"], "answer_tag": ["<answer>", "</answer>"], "last_number": ["a number"], "whole": ["text"]}
 """The ways to find an answer, and by what; of two that find as many right ones, the first is the surer."""
 OF_TASK = {"arithmetic": "numeric", "dataset": "exact", "single_prompt": "exact"}
-"""How a task compares an answer that is matched as the task does; the others have verifiers of their own."""
-NUMBER = re.compile(r"[^\w.,]*+[\d.,]++\W*+[^\W\d]*+\W*+")
-"""A number alone, with a sign, a currency or a unit."""
-AROUND = " \n.,:;!?*_`'\"()[]{}$"
+"""How a task compares an answer that is matched as the task does, of rows in the first way of reading; the others have verifiers of their own."""
 UNREAD = (
     "Read some completions. If they deserve more than 0, mend the function. If not, ask for it in the prompt, start with easier prompts, "
     "or let the score have steps between nothing and all. If it can only take something off, 0 is its best."
@@ -60,9 +58,14 @@ def component_at_zero(facts: Facts) -> Finding | None:
 def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> tuple[str, list[str]]:
     """What of this group was compared with the reference, and what lets a right answer count."""
     extract, match = text_at(function, "extract", "answer_tag"), text_at(function, "match", "task")
-    match = OF_TASK.get(facts.text("task.kind"), match) if match == "task" else match
     reference, count = (shown.answer or "").strip(), len(shown.texts)
-    end = reference.rsplit("####", 1)[-1].strip() if "####" in reference else last_boxed(reference) or reference
+    end, by_person = reference_in(reference), facts.number("rewards.reading", FIRST) > FIRST
+    match = OF_TASK.get(facts.text("task.kind"), match) if match == "task" else match
+    match = (
+        match_of(reference)
+        if by_person and match == "exact" and text_at(function, "match", "task") == "task"
+        else match
+    )
     found = {how: [one for text in shown.texts if (one := find_answer(text, how))] for how in (extract, *MARKS)}
     right = {how: [one for one in ones if alike(one, end)] for how, ones in found.items()}
     read, best = found[extract], max(right, key=lambda how: len(right[how]))
@@ -74,8 +77,10 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
     seen += f" The reference is {quoted(reference)}." if reference else ""
     if match == "task":  # of whose verifier nothing is known here
         return seen, form(facts, shown, MARKS[extract]) if 2 * len(read) < count else [DIFFERENT]
-    ways, fitting = list[str](), "numeric" if NUMBER.fullmatch(end) else match
-    if end != reference:  # the rows of GSM8K end in #### and the answer, those of MATH have it in a box
+    ways, fitting = list[str](), "numeric" if number_in(end) is not None else match
+    if (
+        end != reference and not by_person
+    ):  # the rows of GSM8K end in #### and the answer, those of MATH have it in a box
         fitting = fitting if "####" in reference else "symbolic"
         solution = f"The reference is a solution that ends in {quoted(end)}, and no answer repeats it."
         ways += [solution] * (fitting != match)
@@ -83,7 +88,7 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
         judges = facts.has("instruction")
         way = f"leave that to {judges[0]}, and this one at weight 0" if judges else "let a judge compare them"
         ways.append(f"The reference is a text, which no answer repeats word for word: {way}.")
-    if fitting == "numeric" and any(last_number(one) != one for one in right[best]):
+    if fitting == "numeric" and not by_person and any(last_number(one) != one for one in right[best]):
         best = "last_number"  # of "18 dollars"
     changes = [f"extract to {best}"] * (best != extract) + [f"match to {fitting}"] * (fitting != match)
     if changes and (right[best] or ways):
@@ -104,11 +109,7 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
 
 def alike(answer: str, end: str) -> bool:
     """Whether a person would take the one for the other: the same number, or the same but for capitals and the signs around."""
-    if NUMBER.fullmatch(end):
-        numbers = [last_number(one) or "nan" for one in (answer, end)]
-        value, expected = (float(one.replace(",", "").replace("\u2212", "-")) for one in numbers)
-        return value == expected
-    return bool(end) and answer.casefold().strip(AROUND) == end.casefold().strip(AROUND)
+    return (text_verdict if number_in(end) is None else numeric_verdict)(answer, end) is True
 
 
 def tags(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> tuple[str, list[str]]:

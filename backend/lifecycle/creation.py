@@ -16,8 +16,10 @@ from backend.contract.base import Json, to_json
 from backend.contract.config import RUN_CONFIG, LookConfig, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
+from backend.contract.reading import FIRST, NEWEST
 from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
+from backend.contract.stored import REWARDS, get, put
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError, field_errors
 from backend.lifecycle import forks
@@ -35,7 +37,8 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     keyed = under_key(tx, run, key, body)
     if isinstance(keyed, int):
         return keyed
-    config = body.config
+    parent = None if body.parent_id is None else store.row_of(tx, body.parent_id)
+    config = as_read(tx, body.config, parent["config"] if parent is not None and body.fork_at is not None else None)
     stored = config.model_dump(mode="json")
     require_short(stored)
     if isinstance(config, ReplayConfig):
@@ -55,7 +58,6 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     }
     if isinstance(config, SampleConfig) and config.rescores is not None:
         _require_sampled(tx, config.rescores, stored)
-    parent = None if body.parent_id is None else store.row_of(tx, body.parent_id)
     if new["upload_id"] is not None:
         uploads.get(tx, new["upload_id"])  # deleted since its columns were looked at: 404
     if body.fork_at is None:
@@ -63,6 +65,19 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     if parent is None:
         raise Invalid(FieldError("parent_id", "names no run to fork; say which"))
     return forks.create(tx, new | keyed, parent, config, body.fork_at, at)
+
+
+def as_read(tx: Connection, config: RunConfig, earlier: Mapping[str, Json] | None) -> RunConfig:
+    """The configuration with the way in which answers are read: of the `earlier` run, if it goes on from one, else the newest."""
+    if isinstance(config, SampleConfig) and config.rescores is not None and store.is_present(tx, config.rescores):
+        earlier = store.row_of(tx, config.rescores)["config"]
+    written: Json = config.model_dump(mode="json")
+    for path in REWARDS:
+        if get(written, path) is not None and get(written, f"{path}.reading") is None:
+            before = None if earlier is None else get(dict(earlier), path)
+            reading = NEWEST if before is None else get(before, "reading") or FIRST
+            written = put(written, f"{path}.reading", reading)
+    return RUN_CONFIG.validate_python(written)
 
 
 def require_short(config: Mapping[str, Json]) -> None:

@@ -23,7 +23,7 @@ ENOUGH = 16  # with at least this number, dead groups are forecast
 COMPARED = {
     "model": ("model.source", "model.dtype"),
     "task": ("task",),
-    "rewards": ("rewards",),
+    "rewards": ("rewards.functions", "rewards.gates", "rewards.max_unscored", "rewards.time_limit"),
     "decoding": ("decoding",),
     "estimator": ("algorithm.advantage",),
     "seed": ("seed",),

@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from backend.contract.base import Json
 from backend.contract.config import LOOKS, MODELS
+from backend.contract.reading import NOT_IN_FORM, READING
 
 LONG_TEXT = 1000  # a text that may be longer is written in a box of several lines
 
@@ -108,6 +109,8 @@ def read_model(model: type[BaseModel], name: str = "") -> Record:
     """The model's fields, under the name of the field that holds it. Raises NoWidget."""
     fields: list[Field] = []
     for inner, info in model.model_fields.items():
+        if isinstance(info.json_schema_extra, dict) and NOT_IN_FORM in info.json_schema_extra:
+            continue
         read, default = _read_type(inner, info), info.get_default(call_default_factory=True)
         if info.is_required():
             default = [] if get_origin(info.annotation) is list or isinstance(read, Lines) else ""
@@ -239,7 +242,7 @@ def unknown(value: Json, completed: Json, path: str = "") -> Iterator[str]:
             place = f"{path}.{name}" if path else name
             if name in completed:
                 yield from unknown(inner, completed[name], place)
-            else:
+            elif name != READING:  # written anew when the run is submitted
                 yield place
     if isinstance(value, list) and isinstance(completed, list):
         for index, (inner, done) in enumerate(zip(value, completed, strict=True)):

@@ -1,6 +1,8 @@
 """Runs are created once, from what the person sent, and stay what they were created as."""
 
-from typing import Any
+import sqlite3
+from contextlib import closing
+from typing import Any, cast
 
 import pytest
 from acting import GRPO, SAMPLE, Actor
@@ -10,7 +12,10 @@ from sqlalchemy import text
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import DpoConfig, RewardModelConfig
+from backend.contract.reading import FIRST, NEWEST
 from backend.contract.records import RunUpdate
+from backend.contract.reward import Rewards
+from backend.contract.stored import get, put
 
 REWARD_MODEL: dict[str, Json] = RewardModelConfig().model_dump(mode="json")
 DPO: dict[str, Json] = DpoConfig().model_dump(mode="json")
@@ -145,6 +150,26 @@ def left_by(backend: Backend, config: dict[str, Json]) -> int:
     actor.save(1)
     actor.finish()
     return actor.run_id
+
+
+def test_how_answers_are_read_is_written_down_and_a_run_from_before_keeps_its_way_in_forks_and_when_scored_again(
+    backend: Backend,
+) -> None:
+    unread = put(GRPO, "rewards", Rewards().model_dump(mode="json"))
+    run = backend.client.create_run(cast("dict[str, Json]", unread))
+    assert get(run.config, "rewards.reading") == NEWEST
+    actor = Actor(backend.client).begin()
+    actor.save(4)
+    actor.finish()
+    sample = backend.client.create_run({**SAMPLE, "rewards": get(unread, "rewards")})
+    Actor(backend.client).begin().finish()
+    with closing(sqlite3.connect(backend.home / "groupscope.db")) as database, database:
+        database.execute("UPDATE run SET config = json_remove(config, '$.rewards.reading')")
+    fork = backend.client.fork_run(run.id, 4, {"budget.steps": 300})
+    again = backend.client.create_run({**sample.config, "rewards": get(unread, "rewards"), "rescores": sample.id})
+    clone = backend.client.clone_run(run.id, {})
+    ways = [get(backend.client.run(one.id).config, "rewards.reading") for one in (fork, again, clone)]
+    assert ways == [FIRST, FIRST, NEWEST]
 
 
 def test_runs_on_pairs_are_listed_with_the_other_trainings_and_by_their_kind(backend: Backend) -> None:

@@ -4,6 +4,7 @@ from typing import cast
 
 import pytest
 import recorded
+from acting import as_submitted
 from on_screen import Open, draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
@@ -13,6 +14,7 @@ from backend.contract.base import Json
 from backend.contract.records import Progress, Run, RunError
 from dashboard.form.preflight import parts_html
 from dashboard.format import size
+from dashboard.stored import get
 
 SCRIPT = "<script>alert('script')</script>"
 
@@ -90,7 +92,7 @@ def test_the_sample_asks_what_the_form_says_and_brings_the_form_along_to_a_page_
     assert before != draft_of(at).kept
     sample = sampled(at, backend)
     config = sample.config
-    assert (config["task"], config["rewards"]) == (before["task"], before["rewards"])
+    assert (config["task"], config["rewards"]) == (before["task"], get(as_submitted(before), "rewards"))
     assert (config["algorithm"], config["seed"]) == (before["algorithm"], 11)
     assert (config["task_prompts"], config["group_size"]) == (4, 20)  # enough for the form's own group size
     assert config["launch"] == before == draft_of(at).config == draft_of(at).kept

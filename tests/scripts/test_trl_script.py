@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import recorded
+from acting import as_submitted
 from serving import TOKEN, Backend
 
 from backend.contract.base import Json
@@ -94,7 +95,7 @@ def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_p
         number, recorded.p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=[text])
     )
     script = script_of(backend.client, number)
-    assert read_trl(script, {}) == (config, [])
+    assert read_trl(script, {}) == (as_submitted(config), [])
     run(script)
     [made] = backend.client.runs(kind="recorded").items
     assert (made.name, made.status) == ("ours", "finished")

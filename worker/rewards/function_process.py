@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.contract.base import Json
-from backend.contract.reward import Python, RewardFunction
+from backend.contract.reward import Correctness, Python, RewardFunction
 from worker.errors import RunFailure
 from worker.rewards.child_process import Child, ChildLost, ChildNotReady, ChildRefused
 from worker.rewards.process import lost_whole
@@ -43,12 +43,14 @@ class FunctionProcess:
         path: Path | None,
         own: Path | None,
         functions_module: str,
+        reading: int,
     ) -> None:
         self.functions, self._time_limit, self._functions_module = functions, time_limit, functions_module
         called: list[Json] = [
             {
                 "kind": function.kind,
-                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"}),
+                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})
+                | ({"reading": reading} if isinstance(function, Correctness) else {}),
                 "file": function.file if isinstance(function, Python) else None,
             }
             for function in functions

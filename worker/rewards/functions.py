@@ -10,6 +10,17 @@ from functools import cache
 from typing import TypedDict
 
 from backend.contract.answers import find_answer
+from backend.contract.numerals import last_numeral
+from backend.contract.reading import FIRST
+from backend.contract.verdicts import (
+    Unclear,
+    Verdict,
+    is_words,
+    match_of,
+    numeric_verdict,
+    reference_in,
+    text_verdict,
+)
 from worker.rewards.answers import reaches, same_number
 from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
@@ -56,13 +67,16 @@ def kind_and_length(value: object) -> str:
     return f"{type(value).__name__}{length}"
 
 
-def correctness_score(completion: Completion, *, extract: str, match: str) -> float:
+def correctness_score(completion: Completion, *, extract: str, match: str, reading: int = FIRST) -> float | Unclear:
     """1 if the extracted answer matches, else 0; a task with a verifier of its own may give a part of 1.
 
     Raises ValueError if there is nothing to compare with: that is the data's fault, not the completion's.
     """
-    answer = find_answer(completion.text, extract)
     how = completion.verifier["kind"] if match == "task" else match
+    if reading > FIRST and how in ("exact", "numeric", "symbolic"):
+        verdict = _verdict(completion, extract, match_of(_reference(completion)) if match == "task" else how)
+        return verdict if isinstance(verdict, Unclear) else float(verdict)
+    answer = find_answer(completion.text, extract)
     if answer is None:
         return 0.0
     match how:
@@ -82,6 +96,21 @@ def correctness_score(completion: Completion, *, extract: str, match: str) -> fl
             return float(same_value(answer, _reference(completion)))
         case _:
             raise ValueError(f"there is no way {how!r} to compare answers")
+
+
+def _verdict(completion: Completion, extract: str, how: str) -> Verdict:
+    """What a person would say of the answer. The reference is looked at first: whether it can be compared depends on it alone."""
+    reference = _reference(completion)
+    if how == "numeric" and is_words(reference_in(reference)):
+        how = "exact"
+    compare: Callable[[str, str], Verdict] = text_verdict if how == "exact" else numeric_verdict
+    if how == "symbolic":
+        from worker.rewards.symbolic import value_verdict  # seconds to import
+
+        compare = value_verdict
+    compare("", reference)
+    answer = last_numeral(completion.text) if extract == "last_number" else find_answer(completion.text, extract)
+    return False if answer is None else compare(answer, reference)
 
 
 def _reference(completion: Completion) -> str:

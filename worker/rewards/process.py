@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from backend.contract.verdicts import Unclear, match_of
 from worker.rewards.child_process import START_LIMIT
 from worker.rewards.functions import (
     BrokenContract,
@@ -171,7 +172,8 @@ def _limit(what: int, most: int) -> None:
 def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], completions: Sequence[Completion]) -> None:
     """Import what some matches need, so that its seconds are not counted against the first completion."""
     matches = {function["params"].get("match") for function in functions}
-    if "symbolic" in matches:
+    references = [one.answer for one in completions if one.verifier.get("kind") == "exact" and one.answer is not None]
+    if "symbolic" in matches or ("task" in matches and "symbolic" in map(match_of, references)):
         importlib.import_module("worker.rewards.symbolic")
     if "task" in matches and any(completion.verifier.get("kind") == "reasoning_gym" for completion in completions):
         importlib.import_module("worker.rewards.gym")
@@ -204,6 +206,8 @@ def outcome_of(value: object) -> dict[str, object]:
     """A number is a value; NaN, infinity, None and what no loss could hold leave unscored; all else raises BrokenContract."""
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
+    if isinstance(value, Unclear):
+        return {"error": f"reward_value: {value.reason}, which leaves the completion unscored"}
     if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()  # type: ignore[attr-defined]
     if not isinstance(value, numbers.Real):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from backend.contract.base import Json
 from backend.contract.groups import RewardScore
+from backend.contract.reading import FIRST
 from backend.contract.records import RewardText
 from backend.contract.reward import Judge, LearnedReward, Python, Ranking, RewardFunction, Rewards
 from worker.algorithms.total_reward import counting, total_reward
@@ -82,6 +83,7 @@ class RewardScorer:
             path=self.resources.path,
             own=self.resources.own,
             functions_module=functions_module,
+            reading=rewards.reading or FIRST,
         )
 
     def __enter__(self) -> "RewardScorer":

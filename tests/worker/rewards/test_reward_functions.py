@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.contract.answers import find_answer
+from backend.contract.reading import NEWEST
 from worker.rewards.answers import number, reaches, same_number
 from worker.rewards.functions import Completion, Verifier, correctness_score, format_score, length_score, pattern_score
 from worker.rewards.gym import gym_score
@@ -132,6 +133,33 @@ def test_a_reference_that_is_missing_or_no_number_is_the_datas_fault(answer: str
 )
 def test_correctness_extracts_and_compares(extract: str, match: str, text: str, answer: str, score: float) -> None:
     assert correctness_score(completion(text, answer=answer), extract=extract, match=match) == score
+
+
+@pytest.mark.parametrize(
+    ("match", "text", "answer", "score"),
+    [
+        ("symbolic", r"\boxed{foorp}", "proof", 0.0),
+        ("numeric", r"\boxed{**Proof**}", "proof", 1.0),
+        ("task", r"\boxed{x(x+1)}", "x^2 + x", 1.0),
+        ("task", r"\boxed{$\frac{1}{2}$}", r"Half of it: $\boxed{0.5}$", 1.0),
+        ("symbolic", r"\boxed{1\,234.}", "1234", 1.0),
+        ("symbolic", r"\boxed{1,5}", "15", 0.0),
+        ("symbolic", r"\boxed{−\sqrt{4}}", "-2", 1.0),
+        ("exact", r"\boxed{b.}", "(B)", 1.0),
+        ("task", "none", "x^2", 0.0),
+    ],
+)
+def test_a_reference_that_is_a_word_is_compared_as_text_and_others_as_what_they_are(
+    match: str, text: str, answer: str, score: float
+) -> None:
+    asked = completion(text, answer=answer, verifier={"kind": "exact"})
+    assert correctness_score(asked, extract="boxed", match=match, reading=NEWEST) == score
+
+
+def test_a_reference_is_looked_at_before_the_answer() -> None:
+    asked = completion("no answer at all", answer="between 3 and 5")
+    with pytest.raises(ValueError, match="is not a number"):
+        correctness_score(asked, extract="answer_tag", match="numeric", reading=NEWEST)
 
 
 @pytest.mark.parametrize(

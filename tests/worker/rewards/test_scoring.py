@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose
 from processes import wait_until
 from scorers import acting, error, raws, samples
 
+from backend.contract.reading import NEWEST
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
 from worker.rewards.function_process import Child, RewardProcessError
 from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Sample, Scores
@@ -54,6 +55,16 @@ def test_the_default_rewards_are_nine_tenths_right_and_one_tenth_well_formed() -
         ("correctness", 1.0, 0.9, None),
         ("format", 0.0, 0.1, None),
     ]
+
+
+def test_a_run_reads_answers_in_the_way_that_its_configuration_says() -> None:
+    texts = [f"<answer>{answer}</answer>" for answer in ("**14**", "14 or 15", "24", "14")]
+    right = [Correctness(name="right", match="numeric")]
+    for reading, expected in ((None, [0.0, 0.0, 0.0, 1.0]), (NEWEST, [1.0, None, 0.0, 1.0])):
+        with RewardScorer(Rewards(functions=right, reading=reading, max_unscored=1.0)) as scorer:
+            scores = scorer.score([samples(*texts)])
+        assert raws(scores) == expected
+    assert (error(scores, 1) or "").startswith("reward_value: the answer has several numbers, 14, 15")
 
 
 def test_all_five_kinds_of_the_notebook_score_together() -> None:

@@ -1,0 +1,109 @@
+"""Answers as a person reads them: no right one is wrong, no wrong one is right, and what nobody can know is unclear."""
+
+from fractions import Fraction
+
+import pytest
+
+from backend.contract.numerals import last_numeral, numerals
+from backend.contract.verdicts import Unclear, match_of, numeric_verdict, reference_in, text_verdict
+
+GSM8K = "She sold 48/2 = <<48/2=24>>24 clips in May.\nTotal 48+24 = 72\n#### 72"
+RIGHT = """
+**73** 73|$73 73|73. 73|`73` 73|*73* 73|18_dollars 18|\\$18 18|€18 18|18 18_dollars|18_apples 18|18.0 18|(18) 18|The_answer_is_18. 18
+1_234 1234|1\\,234 1234|1,234 1234|1{,}234 1234|1'234 1234|1.234,50_€ 1234.5|$1,234.00 1234|12,34,567 1234567|1,5 1.5|0,123 0.123
+１８ 18|٤٢ 42|−5 -5|–5 -5|-_5 -5|$-5 -5|-$5 -5|minus_5 -5|+5 5|1½ 1.5|\\frac{3}{4} 0.75|3/4 0.75|1_1/2 1.5|1e3 1000|1.8_×_10^1 18
+x_=_18 18|20_-_2_=_18 18|\\boxed{18} 18|18% 0.18|0.18 18%|18_% 18_percent|1.2_million 1200000|5k 5000|eighteen 18|twenty-one 21
+"""
+WRONG = """
+1,5 15|−5 5|5 -5|180 18|18.5 18|3_4_5 18|half 0.5|5-3 2|18k 18|1.2.3 1.2|-18 18|0.18 18|18 0.18|none 18|1/2 2|18_% 0.018
+"""
+UNCLEAR = """
+1.234 1234|1,234 1.234|18_% 18|18 18_%|18_or_20 18|2x 2|18_cm 18_m|1800_cm 18_m|not_18 18|<_18 18|at_least_18 18|5-3 5|10^2 10|2_or_2 2
+"""
+
+
+@pytest.mark.parametrize(("cases", "expected"), [(RIGHT, True), (WRONG, False), (UNCLEAR, None)])
+def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None) -> None:
+    pairs = [tuple(case.rsplit(" ", 1)) for line in cases.split("\n") for case in line.split("|") if case]
+    read = [(numeric_verdict(a.replace("_", " "), b.replace("_", " ")), a, b) for a, b in pairs]
+    assert [(said, *case) for said, *case in read if (None if isinstance(said, Unclear) else said) != expected] == []
+    assert len(pairs) > 12
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "expected"),
+    [
+        ("Paris", "paris", True),
+        ("**Paris**.", "Paris", True),
+        ("“Paris”", "Paris", True),
+        ("(B)", "B", True),
+        ("b) Paris", "B", True),
+        ("Answer: B", "(B)", True),
+        ("72", GSM8K, True),
+        ("A cat", "A", False),
+        ("C", "B", False),
+        ("London", "Paris", False),
+        ("Paris or Rome", "Paris", False),
+        ("18.0", "18", None),
+        ("= 18", "18", False),
+    ],
+)
+def test_a_text_is_compared_without_its_dress(answer: str, reference: str, expected: bool | None) -> None:
+    said = text_verdict(answer, reference)
+    assert (None if isinstance(said, Unclear) else said) is expected
+
+
+def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_number_is_refused() -> None:
+    assert [
+        reference_in(text) for text in (GSM8K, r"so $x = \boxed{\frac{1}{2}}$.", "<answer> 7 </answer>", " 7 ")
+    ] == [
+        "72",
+        r"\frac{1}{2}",
+        "7",
+        "7",
+    ]
+    for reference in ("proof", "2x", "(1, 2)", "3 to 5"):
+        with pytest.raises(ValueError, match="is not a number"):
+            numeric_verdict("1", reference)
+    said = numeric_verdict("18" + " " * 1000 + "x", "18")
+    assert isinstance(said, Unclear)
+    assert "1,003 characters" in said.reason
+
+
+@pytest.mark.parametrize(
+    ("how", "references"),
+    [
+        ("numeric", ["42", GSM8K, r"\frac{3}{4}", "1,234", "18 dollars", r"\boxed{7}", "x = 3"]),
+        ("symbolic", ["x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"]),
+        (
+            "exact",
+            [
+                "Paris",
+                "B",
+                "proof",
+                "yes",
+                "2023-11-05",
+                "3:2",
+                "and/or",
+                "well-known",
+                r"\text{Friday}",
+                "A dog - a hound.",
+            ],
+        ),
+    ],
+)
+def test_each_reference_says_how_it_is_compared(how: str, references: list[str]) -> None:
+    assert {reference: match_of(reference) for reference in references} == dict.fromkeys(references, how)
+
+
+def test_the_last_number_of_a_long_text_is_whole_and_no_number_takes_long() -> None:
+    assert [
+        last_numeral(text) for text in ("it is 1,234.", "7" * 150 + " dollars", "x " * 500 + "18 %.", "no", "1" * 5000)
+    ] == [
+        "1,234",
+        "7" * 150,
+        "18 %",
+        None,
+        None,
+    ]
+    assert [one.value for one in numerals("10² and 1e9999 and 5/0 and 3")] == [Fraction(10), Fraction(2), Fraction(3)]
