@@ -2,6 +2,9 @@
 
 import re
 
+from backend.contract.numerals import last_numeral
+from backend.contract.reading import FIRST
+
 # A sign belongs to the number unless it stands between two operands: "5-3" holds 5 and 3, "= -3" holds -3.
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
@@ -9,13 +12,13 @@ _NUMBER = re.compile(
 _BRACE = re.compile(r"\\boxed\{|[{}]")
 
 
-def find_answer(text: str, how: str) -> str | None:
-    """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`; None if there is none."""
+def find_answer(text: str, how: str, reading: int = FIRST) -> str | None:
+    """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`, in a way of `reading`; None if there is none."""
     match how:
         case "answer_tag":
             found = last_answer_tag(text)
         case "last_number":
-            found = last_number(text)
+            found = last_number(text) if reading == FIRST else last_numeral(text)
         case "boxed":
             found = last_boxed(text)
         case "whole":

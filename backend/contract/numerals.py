@@ -13,9 +13,7 @@ LONGEST = 1000
 """Characters. No answer is longer, and arithmetic on a longer number could be made to take minutes."""
 
 _LARGEST_EXPONENT = 1000
-_TAIL = 200  # characters that nearly always hold the last number
-KEPT = 2048
-"""Texts that are remembered: each reference is compared with a whole group."""
+_BEFORE, _BEHIND = 200, 20  # characters around the last digit that nearly always hold its number and what belongs to it
 _DASHES = "‐‑‒–—―−﹣－"
 _DRESS = [  # what stands around a number and says nothing about it
     (re.compile(r"\\(?:text|mathrm|mathbf|textbf|boxed|mbox|fbox)\s*\{([^{}]*)\}"), r" \1 "),
@@ -36,7 +34,8 @@ _WORDS = {word: number for number, word in enumerate(_UNITS)} | {word: 10 * n fo
 _IN_WORDS = re.compile(rf"\b(?:({'|'.join(_TENS)})(?:[ -]({'|'.join(_UNITS[1:10])}))?|({'|'.join(_UNITS)}))\b")
 _GROUPED = r"\d{1,3}(?:[ '’]\d{3})+(?!\d)(?:[.,]\d+)?"
 _NUMBER = re.compile(
-    r"(?P<sign>(?<![\w.)\]%])-(?=[\d.,])|(?<![\w)\]%])(?<![\w)\]%] )-\s(?=[\d.,])|\b(?:minus|negative)\s+|(?<![\w)])\+\s?)?"
+    r"(?:(?P<dash>(?<=[^\W\d_]\s)-\s(?=[\d.,]))|(?P<sign>(?<![\w.)\]%])-(?=[\d.,])|(?<![\w)\]%])(?<![\w)\]%] )-\s(?=[\d.,])"
+    r"|\b(?:minus|negative)\s+|(?<![\w)])\+\s?))?"
     rf"(?P<whole>\d+\s+(?=\d+\s*/\s*\d))?(?P<body>{_GROUPED}|\d+(?:[.,]\d+)*|[.,]\d+)"
     r"(?:\s*/\s*(?P<divisor>\d+(?:\.\d+)?)|[eE](?P<e>[-+]?\d{1,4})(?!\w)|\s*[x*]\s*10\s*\^\s*\{?(?P<power>[-+]?\d{1,4})\}?)?"
     r"(?:(?P<percent>\s*(?:%|percent\b|per\s?cent\b|pct\b))|(?P<glued>[^\W\d_]+)|\s(?P<unit>[^\W\d_]+))?"
@@ -47,7 +46,8 @@ _NUMBER = re.compile(
 class Numeral:
     """One number as it is written: its value, the one that it has elsewhere, whether it is a percentage, and the word behind it.
 
-    `glued` says that the word follows without a space, as in 5cm and 2x.
+    `glued` says that the word follows without a space, as in 5cm and 2x; `dashed` that a dash before it may be a minus sign or
+    only part of the sentence, as in "the answer - 5".
     """
 
     text: str
@@ -56,9 +56,9 @@ class Numeral:
     percent: bool = False
     unit: str = ""
     glued: bool = False
+    dashed: bool = False
 
 
-@lru_cache(maxsize=KEPT)
 def undressed(text: str) -> str:
     """The text in plain digits, dashes and spaces, without Markdown, LaTeX's marks and currency signs."""
     text = in_ascii(text)
@@ -92,11 +92,10 @@ def _plain(sign: str) -> str:
     return " " if category == "Zs" else "" if category == "Sc" else sign
 
 
-@lru_cache(maxsize=KEPT)
 def numerals(text: str) -> tuple[Numeral, ...]:
     """The numbers that stand in a text, in their order; those in words only if none is in digits."""
     plain = undressed(text)
-    if not any(map(str.isdigit, plain)):
+    if len(plain) <= LONGEST and not any(map(str.isdigit, plain)):
         plain = _IN_WORDS.sub(lambda words: str(sum(_WORDS[word] for word in words.groups() if word)), plain.casefold())
     found = (_numeral(match) for match in _NUMBER.finditer(plain))
     return tuple(one for one in found if one is not None)
@@ -104,12 +103,15 @@ def numerals(text: str) -> tuple[Numeral, ...]:
 
 def last_numeral(text: str) -> str | None:
     """The last number of a text, however long it is, as it is written; None if it has none."""
-    for part in (text[-_TAIL:], text):
+    last = next((at for at in reversed(range(len(text))) if text[at].isnumeric() and not text[at].isalpha()), None)
+    if last is None:
+        return None
+    for part in (text[max(0, last - _BEFORE) : last + _BEHIND], text):
         matches = list(_NUMBER.finditer(undressed(part)))
         found = next((one for match in reversed(matches) if (one := _numeral(match)) is not None), None)
-        if found is not None and (len(matches) > 1 or len(part) == len(text)):  # the first of a part may be cut
+        if found is not None and (len(matches) > 1 or last < _BEFORE):  # the first of a part may be cut
             return found.text
-    return next((one.text for one in reversed(numerals(text))), None)
+    return found.text if found is not None else None
 
 
 def _numeral(match: re.Match[str]) -> Numeral | None:
@@ -123,6 +125,7 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
     scale = Fraction(10) ** (int(power) + _SCALES.get(unit, 0))
     sign = -1 if match["sign"] and match["sign"].strip() != "+" else 1
     value, *others = (sign * (Fraction(match["whole"] or 0) + one / divisor) * scale for one in values)
+    others = [-value] if match["dash"] else others
     return Numeral(
         match[0][: (match.end() if match["unit"] is None else match.start("unit")) - match.start()].strip(),
         value,
@@ -130,6 +133,7 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
         percent=match["percent"] is not None,
         unit="" if unit in _SCALES else unit,
         glued=match["glued"] is not None and unit not in _SCALES,
+        dashed=match["dash"] is not None,
     )
 
 

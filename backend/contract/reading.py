@@ -4,11 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-NOT_IN_FORM = "notInForm"
-"""Marks a field that no form has: it is written when a run is submitted."""
-
 READING = "reading"
-"""Its name."""
+"""The field's name. No form has it: it is written when a run is submitted."""
 
 FIRST, NEWEST = 1, 2
 Reading = Annotated[
@@ -16,7 +13,6 @@ Reading = Annotated[
     Field(
         description="How answers are read. Leave it out: the newest way is written down when a run is submitted.",
         exclude_if=lambda reading: reading is None,
-        json_schema_extra={NOT_IN_FORM: True},
     ),
 ]
 """1: answers as they stand. 2: as a person reads them (docs/rewards.md).

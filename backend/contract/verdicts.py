@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from backend.contract.answers import last_answer_tag, last_boxed
-from backend.contract.numerals import KEPT, LONGEST, Numeral, numerals, undressed
+from backend.contract.numerals import LONGEST, Numeral, numerals, undressed
 
 _HEDGES = re.compile(
     r"[<>≤≥≠]|\b(?:not|never|less|more|fewer|greater|under|over|below|above|between|least|most|or)\b|n['’]t\b",
@@ -19,6 +19,10 @@ _LED_IN = re.compile(
 )
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
+
+
+KEPT = 256
+"""References that are remembered: each is compared with a whole group."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def reference_in(text: str) -> str:
 @lru_cache(maxsize=KEPT)
 def number_in(text: str) -> Numeral | None:
     """The one number that a reference is; None if it is something else, or more than a number with its unit."""
-    found = numerals(text)
+    found = numerals(text) if len(text) <= LONGEST else ()
     words = re.findall(r"[^\W\d_]{2,}", undressed(text))
     if len(found) != 1 or len(words) > 2 or _EXPRESSION.search(undressed(text).replace(found[0].text, "", 1)):
         return None
@@ -67,9 +71,9 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
     found = numerals(plain)
     if not any(expected.value in (one.value, one.elsewhere) for one in found):
         return _unlike(found, expected)
-    if {one.value for one in found} != {expected.value}:
+    if {one.value for one in found} != {expected.value} or found[-1].dashed:
         if len(found) == 1:
-            return Unclear(f"{found[0].text} is another number in another country")
+            return Unclear(f"{found[0].text} may be read as another number")
         return Unclear(f"the answer has several numbers, {', '.join(one.text for one in found[:5])}")
     return _same(plain, found[-1], expected)
 
@@ -145,9 +149,9 @@ def match_of(reference: str) -> str:
     expected = reference_in(reference)
     if number_in(expected) is not None:
         return "numeric"
-    bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected))
-    if len(expected) > LONGEST_FORMULA or _DATE.fullmatch(bare.strip()):
+    if len(expected) > LONGEST_FORMULA:
         return "exact"
+    bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected)).strip()
     has_operation = re.search(r"[-+*/=<>(\[,]", bare) is not None and re.search(r"\d", bare) is not None
     written = "\\" in bare or "^" in bare or (has_operation and not re.search(r"[^\W\d_]{2,}", bare))
-    return "symbolic" if written else "exact"
+    return "symbolic" if written and not _DATE.fullmatch(bare) else "exact"

@@ -16,7 +16,7 @@ LONG = 12  # words: a longer reference is a text, which no answer repeats word f
 MARKS = {"boxed": ["\\boxed"], "answer_tag": ["<answer>", "</answer>"], "last_number": ["a number"], "whole": ["text"]}
 """The ways to find an answer, and by what; of two that find as many right ones, the first is the surer."""
 OF_TASK = {"arithmetic": "numeric", "dataset": "exact", "single_prompt": "exact"}
-"""How a task compares an answer that is matched as the task does, of rows in the first way of reading; the others have verifiers of their own."""
+"""How a task compares an answer that is matched as the task does; exact of later readings is what each reference is. The others have verifiers."""
 UNREAD = (
     "Read some completions. If they deserve more than 0, mend the function. If not, ask for it in the prompt, start with easier prompts, "
     "or let the score have steps between nothing and all. If it can only take something off, 0 is its best."
@@ -59,14 +59,12 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
     """What of this group was compared with the reference, and what lets a right answer count."""
     extract, match = text_at(function, "extract", "answer_tag"), text_at(function, "match", "task")
     reference, count = (shown.answer or "").strip(), len(shown.texts)
-    end, by_person = reference_in(reference), facts.number("rewards.reading", FIRST) > FIRST
-    match = OF_TASK.get(facts.text("task.kind"), match) if match == "task" else match
-    match = (
-        match_of(reference)
-        if by_person and match == "exact" and text_at(function, "match", "task") == "task"
-        else match
-    )
-    found = {how: [one for text in shown.texts if (one := find_answer(text, how))] for how in (extract, *MARKS)}
+    end, reading = reference_in(reference), int(facts.number("rewards.reading", FIRST))
+    if match == "task" and (of_task := OF_TASK.get(facts.text("task.kind"))):
+        match = match_of(reference) if of_task == "exact" and reading > FIRST else of_task
+    found = {
+        how: [one for text in shown.texts if (one := find_answer(text, how, reading))] for how in (extract, *MARKS)
+    }
     right = {how: [one for one in ones if alike(one, end)] for how, ones in found.items()}
     read, best = found[extract], max(right, key=lambda how: len(right[how]))
     seen = (
@@ -79,7 +77,7 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
         return seen, form(facts, shown, MARKS[extract]) if 2 * len(read) < count else [DIFFERENT]
     ways, fitting = list[str](), "numeric" if number_in(end) is not None else match
     if (
-        end != reference and not by_person
+        end != reference and reading == FIRST
     ):  # the rows of GSM8K end in #### and the answer, those of MATH have it in a box
         fitting = fitting if "####" in reference else "symbolic"
         solution = f"The reference is a solution that ends in {quoted(end)}, and no answer repeats it."
@@ -88,7 +86,7 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
         judges = facts.has("instruction")
         way = f"leave that to {judges[0]}, and this one at weight 0" if judges else "let a judge compare them"
         ways.append(f"The reference is a text, which no answer repeats word for word: {way}.")
-    if fitting == "numeric" and not by_person and any(last_number(one) != one for one in right[best]):
+    if fitting == "numeric" and reading == FIRST and any(last_number(one) != one for one in right[best]):
         best = "last_number"  # of "18 dollars"
     changes = [f"extract to {best}"] * (best != extract) + [f"match to {fitting}"] * (fitting != match)
     if changes and (right[best] or ways):

@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from backend.contract.base import Json
 from backend.contract.config import LOOKS, MODELS
-from backend.contract.reading import NOT_IN_FORM, READING
+from backend.contract.reading import READING
 
 LONG_TEXT = 1000  # a text that may be longer is written in a box of several lines
 
@@ -109,7 +109,7 @@ def read_model(model: type[BaseModel], name: str = "") -> Record:
     """The model's fields, under the name of the field that holds it. Raises NoWidget."""
     fields: list[Field] = []
     for inner, info in model.model_fields.items():
-        if isinstance(info.json_schema_extra, dict) and NOT_IN_FORM in info.json_schema_extra:
+        if inner == READING:
             continue
         read, default = _read_type(inner, info), info.get_default(call_default_factory=True)
         if info.is_required():

@@ -10,8 +10,7 @@ from functools import cache
 from typing import TypedDict
 
 from backend.contract.answers import find_answer
-from backend.contract.numerals import last_numeral
-from backend.contract.reading import FIRST
+from backend.contract.reading import FIRST, NEWEST
 from backend.contract.verdicts import (
     Unclear,
     Verdict,
@@ -109,7 +108,7 @@ def _verdict(completion: Completion, extract: str, how: str) -> Verdict:
 
         compare = value_verdict
     compare("", reference)
-    answer = last_numeral(completion.text) if extract == "last_number" else find_answer(completion.text, extract)
+    answer = find_answer(completion.text, extract, NEWEST)
     return False if answer is None else compare(answer, reference)
 
 

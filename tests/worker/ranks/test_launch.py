@@ -18,6 +18,7 @@ import pytest
 import torch
 from processes import wait_until
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
+from torch.multiprocessing.spawn import ProcessContext
 
 from backend.contract.protocol import Fail
 from backend.contract.records import RunError
@@ -170,7 +171,8 @@ def test_an_exit_status_that_torchs_agent_has_taken_is_asked_for_until_it_has_no
 def test_what_the_first_one_has_to_send_is_sent_although_another_one_failed() -> None:
     sent: list[int] = []
     said: list[tuple[int, str]] = []
-    told = failure(fail_while_the_first_has_much_to_send, send=sent.append, status=lambda *one: said.append(one))
+    with patch.object(ProcessContext.join, "__defaults__", (None, 0.1)):  # torch's agent kills the others after 30 s
+        told = failure(fail_while_the_first_has_much_to_send, send=sent.append, status=lambda *one: said.append(one))
     assert told.error.code == "prompt_too_long"
     assert sent == list(range(MOST_WAITING))
     assert said == [(1, "hello")]

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock, patch
 
@@ -49,6 +50,13 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
+def nodes_that_end() -> Iterator[ExitStack]:
+    """Closed whatever happens: a node that goes on after its test ends the interpreter with a crash."""
+    with ExitStack() as nodes:
+        yield nodes
+
+
+@pytest.fixture
 def pair(address: str) -> Iterator[Pair]:
     """What node 0 knows of one other node, which has come, and what that one knows of node 0."""
     followers, leader = Followers(2, address, 2), Leader(1, address, 2)
@@ -73,9 +81,12 @@ def test_processes_are_dealt_to_as_many_nodes_as_they_need() -> None:
     assert parts_of(2, 2) == [(0, 2)]
 
 
-def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0s(address: str) -> None:
+def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0s(
+    address: str, nodes_that_end: ExitStack
+) -> None:
     followers = Followers(3, address, 2)
-    one, two = Leader(1, address, 2), Leader(2, address, 2)
+    nodes_that_end.callback(followers.close, 0)
+    one, two = (nodes_that_end.enter_context(closing(Leader(node, address, 2))) for node in (1, 2))
     until(lambda: not followers.missing)
     heard = list[tuple[int, Rank]]()
     with followers.run(announced((0, 2), (2, 1)), lambda *said: heard.append(said)) as part:
@@ -95,13 +106,12 @@ def test_a_run_is_announced_to_those_that_have_a_part_of_it_and_ends_with_node_0
             until(lambda lost=lost: part.elsewhere() == (2, FAIL, lost))  # the store does not say when it has taken it
     rank, _, lost = theirs.elsewhere() or (None, None, None)
     assert (rank, lost) == (0, True)
-    assert Leader(1, address, 2).next() is None, "it goes on without a node that comes later"
+    late = nodes_that_end.enter_context(closing(Leader(1, address, 2)))
+    assert late.next() is None, "it goes on without a node that comes later"
     began = time.monotonic()
     followers.close(75)
     assert time.monotonic() - began > 0.4, "nobody has heard it yet"
     assert (one.goodbye(), two.goodbye()) == (75, 75)
-    for leader in (one, two):
-        leader.close()
 
 
 def test_a_node_that_is_silent_or_started_again_ends_the_attempt(pair: Pair, address: str) -> None:
