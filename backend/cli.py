@@ -156,7 +156,7 @@ def submit(
 def upload(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="CSV, TSV, JSON, JSON lines or Parquet; of a folder, all its files.", exists=True),
+        typer.Argument(help="CSV, TSV, JSON, JSON lines, Parquet or Arrow; of a folder, all its files.", exists=True),
     ],
     name: Annotated[str | None, typer.Option(help="The data set's name; else the first file's.")] = None,
     backend: Backend = None,
@@ -172,6 +172,8 @@ def upload(
         made = client.upload_files([(file.name, file) for file in files], name, on_sent=_show_sent)
         columns = _plain(", ".join(made.columns))
         typer.echo(f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {columns}")
+        for note in made.notes:
+            typer.echo(_plain(note), err=True)
 
 
 def _show_sent(name: str, whole: int, sent: int) -> None:

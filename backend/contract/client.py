@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -102,6 +103,24 @@ def _about(file: str) -> Iterator[None]:
         yield
     except ApiError as refusal:
         raise ApiError(refusal.status, refusal.code, f"{file}: {refusal.message}", refusal.details) from None
+
+
+_SHARD, _WITHOUT_ROWS = (
+    re.compile(r".+-of-(\d{5})\.arrow"),
+    re.compile(r"state\.json|dataset_info\.json|cache-.+\.arrow"),
+)
+NamedFile = tuple[str, Path | BinaryIO]
+
+
+def _with_rows(files: Sequence[NamedFile]) -> tuple[Sequence[NamedFile], str]:
+    """The files of a saved data set that hold its rows, and a sentence if others are left out or some are not there; else all files."""
+    shards = [int(found[1]) for name, _ in files if (found := _SHARD.fullmatch(name))]
+    if not shards:
+        return files, ""
+    left = {name: None for name, _ in files if _WITHOUT_ROWS.fullmatch(name)}
+    lost = [f"Only {len(shards)} of the {shards[0]} files of the data set are here"] if len(shards) < shards[0] else []
+    beside = [f"Left out, since they hold no rows of their own: {', '.join(left):.300}"] if left else []
+    return [file for file in files if file[0] not in left], "; ".join(lost + beside)
 
 
 class Client:
@@ -350,13 +369,14 @@ class Client:
         content: bytes | BinaryIO,
         *,
         suffix: str = "",
+        note: str = "",
         progress: str = "",
         on_sent: Callable[[int], None] = lambda sent: None,
     ) -> r.Upload:
-        """Store rows: CSV, TSV, JSON, JSON lines or Parquet, from memory or from a file that is read as it is sent.
+        """Store rows: CSV, TSV, JSON, JSON lines, Parquet or Arrow, from memory or from a file that is read as it is sent.
 
-        The `suffix` is the file's own ending, if the name has another. `on_sent` hears how many bytes are on their way; how many
-        rows were read then, `upload_progress` says under the key.
+        The `suffix` is the file's own ending, if the name has another; the `note` is kept with what reading it brings up. `on_sent` hears
+        how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
         """
         file = io.BytesIO(content) if isinstance(content, bytes) else content
 
@@ -370,7 +390,7 @@ class Client:
         response = self._to.send(
             "POST",
             "/api/v1/uploads",
-            query=q.UploadQuery(name=name, suffix=suffix, progress=progress),
+            query=q.UploadQuery(name=name, suffix=suffix, note=note, progress=progress),
             content=chunks(),
             headers={"Content-Type": "application/octet-stream"},
             timeout=UPLOAD_SECONDS,
@@ -389,7 +409,7 @@ class Client:
 
     def upload_files(
         self,
-        files: Sequence[tuple[str, Path | BinaryIO]],
+        files: Sequence[NamedFile],
         name: str | None = None,
         *,
         progress: str = "",
@@ -397,9 +417,10 @@ class Client:
     ) -> r.Upload:
         """One upload of named files; if one is refused, or anything else ends it, nothing stays of it.
 
-        Unless one of several has a column `source`, a new one has the name of each row's file. `on_sent` hears the name of a file,
-        how many bytes it has, and how many are on their way.
+        Of a saved data set, the files that hold rows are taken. Unless one of several has a column `source`, or all are parts of such a data
+        set, a new one has the name of each row's file. `on_sent` hears the name of a file, how many bytes it has, and how many are on their way.
         """
+        files, note = _with_rows(files)
         with ExitStack() as parts_gone:
             parts: list[r.Upload] = []
             for file, where in files:
@@ -410,7 +431,8 @@ class Client:
                     part = self.upload(
                         called[:LONGEST_NAME],
                         content,
-                        suffix=Path(file).suffix[: q.LONGEST_SUFFIX],
+                        suffix=q.ending_of(file),
+                        note=note,
                         progress=progress,
                         on_sent=partial(on_sent, file, whole),
                     )
@@ -418,7 +440,8 @@ class Client:
                     return part
                 parts_gone.callback(self._forget_upload, part.id)
                 parts.append(part)
-            column = None if any("source" in part.columns for part in parts) else "source"
+            are_shards = all(_SHARD.fullmatch(one) for one, _ in files)
+            column = None if are_shards or any("source" in part.columns for part in parts) else "source"
             called = (name or f"{files[0][0][:100]} and {len(files) - 1} more")[:LONGEST_NAME]
             with _about(called):
                 return self.join_uploads(called, [part.id for part in parts], source_column=column)

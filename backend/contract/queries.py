@@ -4,6 +4,7 @@ A filter is a field here and a condition in the list's store; nothing else names
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
@@ -225,14 +226,22 @@ class LineageQuery(Frozen):
 LONGEST_SUFFIX = 20
 
 
+def ending_of(name: str) -> str:
+    """How a file's name ends, or would end if it were unpacked: `.csv` of `a.csv` and of `a.csv.gz`."""
+    file = Path(name)
+    return (Path(file.stem) if file.suffix.lower() in (".gz", ".bz2", ".xz", ".zst") else file).suffix[:LONGEST_SUFFIX]
+
+
 class UploadQuery(Frozen):
     """The name under which a file is uploaded, and a key under which the number of rows read so far can be asked for.
 
-    `suffix` is the file's own ending, if the name has another one: it helps to recognize the file's kind.
+    `suffix` is the file's own ending, if the name has another one: it helps to recognize the file's kind. The `note` is kept
+    with what reading the file brings up.
     """
 
     name: Name
     suffix: Annotated[CleanText, Field(max_length=LONGEST_SUFFIX)] = ""
+    note: Annotated[CleanText, Field(max_length=500)] = ""
     progress: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
 
 

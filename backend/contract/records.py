@@ -314,6 +314,7 @@ class Upload(Record):
     separator: str | None = None  # of a table, in words
     duplicates: int | None = None  # rows that are equal to an earlier one; None: not counted
     empty: int | None = None  # rows without a value, which were left out
+    notes: list[str] = []  # sentences: what else was left out, or how it was read
 
 
 class UploadProgress(Record):

@@ -401,6 +401,7 @@ upload = Table(
     Column("duplicates", Id),  # null: from before they were counted
     Column("empty", Id),
     Column("missing", JSON),  # column -> how many rows lack it, and the first of them
+    Column("notes", JSON, nullable=False, server_default="[]"),
     sqlite_autoincrement=True,
 )
 

@@ -19,6 +19,7 @@ from backend.contract.base import to_json
 from backend.contract.task import is_missing
 from backend.errors import Invalid
 from backend.field_errors import FieldError
+from backend.uploads.compression import unpacked
 from backend.uploads.formats import FileFormat, read
 from backend.uploads.jsonl import (
     LONGEST_LINE,
@@ -53,7 +54,8 @@ NAMED = 10
 class Contents:
     """What a file held: the rows that were kept, their columns, how many of them occur again, and the empty ones, left out.
 
-    `missing` has, by column, the number of rows without a value there and the first of them, counted from 1.
+    `missing` has, by column, the number of rows without a value there and the first of them, counted from 1. `notes` say what was
+    skipped or left out, and how it was read unless that is plain.
     """
 
     file: FileFormat
@@ -62,6 +64,7 @@ class Contents:
     duplicates: int
     empty: int
     missing: dict[str, Missing]
+    notes: list[str]
 
 
 def convert(
@@ -130,7 +133,8 @@ def main(source: str, suffix: str, target: str, most_bytes: str) -> None:
 
 def canonical(source: Path, suffix: str, target: Path, most_bytes: int, on_rows: Callable[[int], None]) -> Contents:
     """As `convert`, in this process; `on_rows` hears of each row."""
-    file_format, read_rows = read(source, suffix)
+    notes: list[str] = []
+    file_format, read_rows = read(unpacked(source, target, most_bytes), suffix, notes)
     missing: dict[str, Missing] = {}
     digests = [array("Q") for _ in range(256)]  # by their first byte: few are counted at once
     rows = empty = written = 0
@@ -160,7 +164,8 @@ def canonical(source: Path, suffix: str, target: Path, most_bytes: int, on_rows:
     if not rows:
         raise refused("The file holds no rows, or nothing but the names of columns; add rows below them.")
     without = {name: one for name, one in missing.items() if one[0]}
-    return Contents(file_format, rows, list(missing), rows - sum(len(set(part)) for part in digests), empty, without)
+    duplicates = rows - sum(len(set(part)) for part in digests)
+    return Contents(file_format, rows, list(missing), duplicates, empty, without, notes)
 
 
 def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:

@@ -1,12 +1,16 @@
 """Reading JSONL: one JSON object a line, and errors that name the line."""
 
+import datetime
+import decimal
 import json
+import math
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from backend.contract.base import Json, storable, to_json
 from backend.contract.task import LONGEST_NAME, as_text
@@ -14,6 +18,8 @@ from backend.errors import Invalid
 from backend.field_errors import FieldError
 
 Row = dict[str, Json]
+NumberedRow = tuple[int, Row | None, bytes | None]
+"""The line or the number of a row, the row (None: an empty one), and its line if the file has it as it is to be kept."""
 
 LONGEST_LINE = 4 * 2**20  # bytes; its keys and values take twenty times as many in memory
 MOST_COLUMNS = 256
@@ -102,11 +108,13 @@ def row_of(number: int, line: bytes) -> Row:
     return row
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+def _constant(name: str) -> None:
+    """NaN is what is missing, as Python writes it."""
+    if name != "NaN":
+        raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_constant)
 
 
 def wrong(number: int, what: str, unit: str = "line") -> Invalid:
@@ -127,3 +135,43 @@ def too_many_rows() -> Invalid:
 def refused(why: str) -> Invalid:
     """What is wrong with the whole file."""
     return Invalid(FieldError("", why))
+
+
+def require_names(names: Sequence[str]) -> None:
+    """Raises Invalid for too many columns, or two of one name."""
+    if len(names) > MOST_COLUMNS:
+        raise refused(f"The file has {len(names):,} columns; an upload may have {MOST_COLUMNS}.")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise refused(f"Two columns are called {twice[:100]}; rename one.")
+
+
+def plain(number: int, column: str, value: Any, *, of_json: bool = False) -> Any:
+    """As JSON has it, and a number with digits that would be lost as a text. Raises Invalid for bytes, of which no prompt is made."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return None if math.isnan(value) else value  # so pandas writes what is missing
+        case list() | tuple():
+            return [plain(number, column, one, of_json=of_json) for one in value]
+        case Mapping():
+            return {str(name): plain(number, column, one, of_json=of_json) for name, one in value.items()}
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case decimal.Decimal() if not value.is_finite():
+            raise wrong(number, f"has {value} in column {column}, which is no number; leave the row out", "row")
+        case decimal.Decimal():
+            if value.as_tuple().exponent == 0:
+                return int(value)
+            if not of_json:
+                return f"{value:f}"  # exact, 2.50 too
+            return float(value) if decimal.Decimal(repr(float(value))) == value else str(value)
+        case uuid.UUID():
+            return str(value)
+        case datetime.timedelta():
+            return value.total_seconds()
+    raise wrong(
+        number,
+        f"has {type(value).__name__} in column {column}, of which no prompt is made; leave the column out",
+        "row",
+    )

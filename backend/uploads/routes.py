@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.base import to_json
-from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery
+from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery, ending_of
 from backend.contract.task import held_out_keys, row_id, source_of
 from backend.document import raw_body
 from backend.errors import Conflict, Invalid, NotFound
@@ -26,20 +26,23 @@ router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
 
-LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines or Parquet."}
+LINES = {
+    "type": "string",
+    "format": "binary",
+    "description": "CSV, TSV, JSON, JSON lines, Parquet or Arrow, or one of them packed.",
+}
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet. What it holds and the file's ending show which."""
+    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines, Parquet or Arrow, or one of them packed. What it holds and the file's ending show which."""
     try:
         with store.partial_file(services.settings.home) as file:
             async for chunk in request.stream():
                 file.write(chunk)
-            suffix, on_rows = query.suffix or Path(query.name).suffix, _counting(query.progress)
-            return await _in_turn(
-                services, partial(store.keep, services, query.name, file, suffix=suffix, on_rows=on_rows)
-            )
+            suffix, on_rows = ending_of(query.name + query.suffix), _counting(query.progress)
+            keep = partial(store.keep, services, query.name, file, suffix=suffix, note=query.note, on_rows=on_rows)
+            return await _in_turn(services, keep)
     finally:
         _rows_so_far.pop(query.progress, None)
 

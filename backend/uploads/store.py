@@ -19,10 +19,13 @@ from backend.services import Services
 from backend.storage.statements import newest_first
 from backend.storage.tables import run, trunk, upload
 from backend.uploads import jsonl
+from backend.uploads.compression import unpacked_path
 from backend.uploads.conversion import convert
 from backend.uploads.encoding import is_guess
+from backend.uploads.formats import KEPT
 
 FOLDER = "uploads"
+MOST_NOTES = 20
 GROWTH = 4
 """How many times the largest file's bytes the rows may take: JSON lines repeat the names of columns, and Parquet is packed."""
 
@@ -53,15 +56,16 @@ def keep(
     name: str,
     file: IO[bytes],
     *,
-    suffix: str = ".jsonl",
+    suffix: str = KEPT,
     again: bool = True,
     parts: Sequence[r.Upload] = (),
+    note: str = "",
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    What it holds and its `suffix` show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered.
-    If it was joined of `parts`, what was found when they were read is said of it, too. Raises Invalid.
+    What it holds and its `suffix` show its kind; without one it is JSON lines. Unless it is to be kept `again`, an upload of this name that has just this content is answered.
+    If it was joined of `parts`, what was found when they were read is said of it, too, and in any case the `note`. Raises Invalid.
     """
     file.flush()
     home, partial = services.settings.home, Path(file.name)
@@ -71,9 +75,11 @@ def keep(
         os.replace(canonical, partial)
     finally:
         canonical.unlink(missing_ok=True)
+        unpacked_path(canonical).unlink(missing_ok=True)
     with partial.open("rb") as rows:
         sha256 = hashlib.file_digest(rows, "sha256").hexdigest()
         os.fsync(rows.fileno())
+    of_parts = (one for part in parts for one in part.notes)
     with services.database.write() as tx:
         same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
         earlier = None if again else tx.execute(same).mappings().one_or_none()
@@ -88,6 +94,7 @@ def keep(
             "duplicates": found.duplicates,
             "empty": found.empty + sum(part.empty or 0 for part in parts),
             "missing": found.missing,
+            "notes": list(filter(None, dict.fromkeys([note, *found.notes, *of_parts])))[:MOST_NOTES],
             "size_bytes": partial.stat().st_size,
             "sha256": sha256,
             "created_at": services.clock.stamp(),

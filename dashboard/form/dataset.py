@@ -118,11 +118,12 @@ def _show_uploader(draft: Draft, path: str) -> None:
     turn = transfer.key if transfer else ""
     used = f"{place}-pasted"
     files = st.file_uploader(
-        "CSV, TSV, JSON, JSON lines or Parquet",
+        "CSV, TSV, JSON, JSON lines, Parquet or Arrow",
         accept_multiple_files=True,
         key=f"{draft.key(f'{path}.upload')}-{turn}",
         disabled=under_way,
-        help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. A file of "
+        help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. "
+        "Files may be packed: \\.gz, \\.zst, \\.bz2, \\.xz\\. A file of "
         "several gigabytes is better sent by `groupscope upload`\\.",
     )
     with st.popover("Paste rows", icon=":material/content_paste:"):
@@ -230,6 +231,8 @@ def _show_first_rows(upload: Upload) -> None:
             f"letters reads **{plain(preview.to_check)}**; if that is wrong, save the file as UTF-8 and upload it again\\."
         )
     st.caption(f"{_described(upload)}; the first {len(first)}:")
+    for note in upload.notes:
+        st.caption(f":material/info: {plain(note)}")
     rows = [[None if row.get(name) is None else as_text(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
     st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")

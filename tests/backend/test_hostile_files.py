@@ -8,20 +8,27 @@ import lzma
 import zipfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drawing import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from processes import Site
 from serving import Backend
 
 from backend.contract.client import ApiError
+from backend.contract.queries import ending_of
 from backend.errors import Invalid
-from backend.uploads import conversion
+from backend.uploads import conversion, documents
 from backend.uploads.formats import read
-from backend.uploads.jsonl import MOST_ROWS, preview
+from backend.uploads.jsonl import MOST_ROWS, preview, rows_of
 
 # Each file is read by a process of its own, which shows no warnings.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ijson")]
@@ -47,6 +54,13 @@ def zipped(names: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in names.items():
             archive.writestr(name, content)
+    return file.getvalue()
+
+
+def arrow(table: pa.Table, written: Callable[..., Any]) -> bytes:
+    file = io.BytesIO()
+    with written(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
     return file.getvalue()
 
 
@@ -83,7 +97,7 @@ RIGHT: dict[str, tuple[str, bytes, list[dict[str, Any]], tuple[object, ...]]] = 
     "lines that end as on an old Macintosh": ("a.csv", b"a,b\r1,2\r", SIMPLE, ("csv", None, "comma")),
     "lines that end as on Windows": ("a.csv", b"a,b\r\n1,2\r\n", SIMPLE, ("csv", None, "comma")),
     "short rows": ("a.csv", b"a,b\n1\n1,2\n", [{"a": "1", "b": None}, {"a": "1", "b": "2"}], ("csv", None, "comma")),
-    "pandas' index, a column without a name": ("a.csv", b",a\n0,x\n1,y\n", [{"column 1": "0", "a": "x"}, {"column 1": "1", "a": "y"}], ("csv", None, "comma")),
+    "a column without a name": ("a.csv", b",a\nk,x\n1,y\n", [{"column 1": "k", "a": "x"}, {"column 1": "1", "a": "y"}], ("csv", None, "comma")),
     "formulas": ("a.csv", b"a,b\n=cmd|'/c calc'!A0,@SUM(1+1)\n", [{"a": "=cmd|'/c calc'!A0", "b": "@SUM(1+1)"}], ("csv", None, "comma")),
     "a zero byte far below": ("a.csv", b"a,b\n" + (b"x" * 70 + b",y\n") * 20_000 + b"1\x00,2\n", [{"a": "x" * 70, "b": "y"}] * 20, ("csv", None, "comma")),
     "numbers of a million digits, as a text": ("a.csv", b"a,b\n" + b"9" * 1_000_000 + b",2\n", [{"a": "9" * 2000 + " …", "b": "2"}], ("csv", None, "comma")),
@@ -132,11 +146,67 @@ RIGHT: dict[str, tuple[str, bytes, list[dict[str, Any]], tuple[object, ...]]] = 
 }  # fmt: skip
 
 
+AB = [{"q": "x", "a": "1"}, {"q": "y", "a": "2"}, {"q": "z", "a": None}]
+LINES = b'{"q": "x", "a": "1"}\n{"q": "y", "a": "2"}\n{"q": "z", "a": null}\n'
+CELLS = "q,a\nx,1\ny,2\nz,\n"
+PICTURES = pa.table(
+    {
+        "q": list("xyz"),
+        "a": ["1", "2", None],
+        "image": [{"bytes": b"\x89PNG", "path": "p"}] * 3,
+        "raw": pa.array([[b"a"]] * 3, pa.list_(pa.binary())),
+    }
+)
+INDEX, BYTES, ONE = (
+    "Left out: the index, which pandas writes",
+    "Left out, since they hold bytes, as of images or sounds: image, raw",
+    "The file was read as one row",
+)
+FRAME = pd.DataFrame(AB, index=[3, 5, 9])
+NOTED: dict[str, tuple[str, bytes | str, list[dict[str, Any]], str]] = {
+    "pandas' JSON": ("a.json", FRAME.to_json(), AB, INDEX),
+    "pandas' JSON by the name of a table": ("a.csv", FRAME.to_json(indent=1), AB, INDEX),
+    "pandas' JSON with an index of words": ("a.json", FRAME.set_index(pd.Index(list("uvw"))).to_json(), AB, INDEX),
+    "pandas' split": ("a.jsonl", FRAME.to_json(orient="split"), AB, INDEX),
+    "pandas' table": ("a.json", FRAME.to_json(orient="table"), AB, INDEX),
+    "pandas' rows by their index": ("a.json", FRAME.to_json(orient="index"), AB, "Each name in the JSON stands for a row; these were left out: 3"),
+    "rows by their ids": ("a.json", json.dumps({f"id {n}": {"q": row["q"], "of": [{"x": 1}]} for n, row in enumerate(AB)}), [{"q": row["q"], "of": [{"x": 1}]} for row in AB], "left out: id 0"),
+    "a list for each column": ("a.json", json.dumps(FRAME.to_dict(orient="list")), AB, ""),
+    "a list of chats beside one of texts": ("a.json", '{"q": [[{"role": "user", "content": "x"}], []], "a": ["1", "2"]}', [{"q": [{"role": "user", "content": "x"}], "a": "1"}, {"q": [], "a": "2"}], ""),
+    "several lists of rows": ("a.json", json.dumps({"tags": ["x"], "train": AB, "test": AB[:1]}), AB, "The rows are those of the list train; left out: test, tags"),
+    "a row that is alone": ("a.jsonl", '{"q": "x", "tests": [{"in": 1}, {"in": 2}], "a": {"b": "1"}}', [{"q": "x", "tests": [{"in": 1}, {"in": 2}], "a": {"b": "1"}}], ONE),
+    "a chat that is alone": ("a.jsonl", '{"q": [{"role": "user", "content": "x"}], "a": ["1"]}', [{"q": [{"role": "user", "content": "x"}], "a": ["1"]}], ONE),
+    "a document called JSON lines": ("a.jsonl", json.dumps(AB), AB, ""),
+    "a document of several lines called JSON lines": ("a.jsonl", json.dumps({"data": AB}, indent=2), AB, ""),
+    "objects of several lines, one behind the other": ("a.jsonl", "\n".join(json.dumps(row, indent=2) for row in AB), AB, ""),
+    "JSON lines called a table": ("a.csv", LINES, AB, ""),
+    "a table called JSON": ("a.json", CELLS, AB, ""),
+    "a table called JSON lines": ("a.jsonl", CELLS, AB, ""),
+    "a table called a text": ("a.txt", CELLS, AB, ""),
+    "prompts in braces": ("a.txt", "{name}, hi\n[INST], hi\n", [{"prompt": "{name}, hi"}, {"prompt": "[INST], hi"}], ""),
+    "NaN": ("a.json", '[{"a": NaN, "b": "NaN"}]', [{"a": None, "b": "NaN"}], ""),
+    "NaN in JSON lines": ("a.jsonl", '{"a": NaN, "b": "NaN"}\n{"b":  "NaN"}\n', [{"a": None, "b": "NaN"}, {"b": "NaN"}], ""),
+    "Excel's line for the separator": ("a.csv", '"sep=;"\r\nq;a\r\n"x,1,1";1\r\n', [{"q": "x,1,1", "a": "1"}], ""),
+    "Excel's line for another separator": ("a.csv", "sep=^\nq^a\nx^1\n", [{"q": "x", "a": "1"}], ""),
+    "titles": ("a.csv", "Sums;;\nof 3 May, 2024;;\nBy:;me;\n;;\nq;a;t\nx;1;\ny;2;u\n", [{"q": "x", "a": "1", "t": None}, {"q": "y", "a": "2", "t": "u"}], "Skipped above the table: Sums / of 3 May, 2024 / By: / me"),
+    "one column with semicolons": ("a.csv", "q\nfoo; bar\nx; y\nu; v\n", [{"q": "foo; bar"}, {"q": "x; y"}, {"q": "u; v"}], ""),
+    "pandas' index": ("a.csv", FRAME.to_csv(), AB, "Left out: the first column, numbers without a name"),
+    "pandas' index, written twice": ("a.csv", ",Unnamed: 0,q\n0,3,x\n1,5,y\n", [{"q": "x"}, {"q": "y"}], "Left out: the first 2 columns, numbers without"),
+    "gzip": ("a.jsonl.gz", gzip.compress(LINES), AB, ""),
+    "bzip2, of lines of a text": ("a.txt.bz2", bz2.compress(b"a, b\nc, d\n"), [{"prompt": "a, b"}, {"prompt": "c, d"}], ""),
+    "xz": ("a.csv.xz", lzma.compress(CELLS.encode("utf-16")), AB, ""),
+    "zstd": ("a.parquet.zst", pa.compress(parquet(PICTURES), "zstd", asbytes=True), AB, BYTES),
+    "an Arrow stream": ("data.arrow", arrow(PICTURES, pa.ipc.new_stream), AB, BYTES),
+    "an Arrow file": ("a.feather", arrow(PICTURES, pa.ipc.new_file), AB, BYTES),
+    "a column of bytes beside a field of its name": ("a.parquet", parquet(pa.table({"a.b": [b"x"], "a": [{"b": "t"}]})), [{"a": {"b": "t"}}], "sounds: a.b"),
+}  # fmt: skip
+
+
 def converted(folder: Path, name: str, content: bytes | Callable[[], bytes]) -> conversion.Contents:
     """As an upload becomes rows, in this process: with the limits that each file is read under it takes a second."""
     (folder / "sent").write_bytes(content() if callable(content) else content)
     rows = folder / "rows"
-    return conversion.canonical(folder / "sent", Path(name).suffix, rows, 10**9, lambda number: None)
+    return conversion.canonical(folder / "sent", ending_of(name), rows, 10**9, lambda number: None)
 
 
 @pytest.mark.parametrize("case", RIGHT)
@@ -145,6 +215,61 @@ def test_the_rows_are_found_and_how_they_were_written(tmp_path: Path, case: str)
     file = converted(tmp_path, name, content).file
     assert (file.format, file.encoding, file.separator) == how
     assert preview(tmp_path / "rows", 20) == rows
+
+
+@pytest.mark.parametrize("case", NOTED)
+def test_a_file_is_read_by_what_it_holds_and_what_is_left_out_of_it_is_said(tmp_path: Path, case: str) -> None:
+    name, content, rows, note = NOTED[case]
+    notes = converted(tmp_path, name, content.encode() if isinstance(content, str) else content).notes
+    assert preview(tmp_path / "rows", 20) == rows
+    assert (note in "; ".join(notes), len(notes)) == (True, int(bool(note)))
+
+
+def feather(frame: pd.DataFrame) -> bytes:
+    return arrow(pa.Table.from_pandas(frame, preserve_index=False), pa.ipc.new_file)
+
+
+WRITTEN: list[tuple[str, Callable[[pd.DataFrame], str | bytes]]] = [
+    *((name, partial(pd.DataFrame.to_json, orient=how)) for how in ("records", "columns", "index", "split", "table") for name in ("a.json", "a.jsonl", "a.csv")),
+    *((name, partial(pd.DataFrame.to_json, orient="records", lines=True)) for name in ("a.json", "a.txt", "a.csv")),
+    *((name, partial(pd.DataFrame.to_csv, index=index, quoting=1)) for index in (True, False) for name in ("a.csv", "a.tsv", "a")),
+    ("a.csv", lambda frame: "sep=;\n" + frame.to_csv(index=False, quoting=1, sep=";")),
+    ("a.csv", lambda frame: "Our problems;;\n;;\n" + frame.to_csv(index=False, quoting=1, sep=";")),
+    ("a.json", lambda frame: json.dumps(frame.to_dict(orient="list"))),
+    ("a.arrow", feather),
+]  # fmt: skip
+
+
+@settings(max_examples=examples(100))
+@given(
+    texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=4, max_size=9),
+    written=st.sampled_from(WRITTEN),
+    packed=st.sampled_from([bytes, gzip.compress, bz2.compress, partial(pa.compress, codec="zstd", asbytes=True)]),
+)
+def test_a_table_is_read_as_it_was_whatever_pandas_writes_it_as(
+    texts: list[str], written: tuple[str, Callable[[pd.DataFrame], str | bytes]], packed: Callable[[bytes], bytes]
+) -> None:
+    rows = [{"question": text, "answer": str(number)} for number, text in enumerate(texts)]
+    name, write = written
+    content = write(pd.DataFrame(rows))
+    with TemporaryDirectory() as folder:
+        converted(Path(folder), name, packed(content.encode() if isinstance(content, str) else content))
+        assert list(rows_of(Path(folder) / "rows")) == rows
+
+
+@pytest.mark.parametrize("largest", [0, documents.LARGEST], ids=["streamed", "at once"])
+def test_a_list_in_a_large_document_is_found_and_one_within_rows_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(documents, "LARGEST", largest)
+    converted(tmp_path, "a.json", json.dumps({"version": 1, "data": {"rows": AB}}).encode())
+    assert preview(tmp_path / "rows", 20) == AB
+    chats = {"q": {str(n): [{"role": "user", "content": "x"}] for n in range(3)}}
+    if largest:
+        assert converted(tmp_path, "a.json", json.dumps(chats).encode()).columns == ["q"]
+    else:
+        with pytest.raises(Invalid, match="no list of objects"):
+            converted(tmp_path, "a.json", json.dumps(chats).encode())
 
 
 REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
@@ -178,23 +303,32 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
     "a number below all, in a list in an object": ("a.jsonl", b'{"a": 1}\n{"a": {"b": [-1e999]}}', "line 2: has a value in column a that holds a number"),
     "a column whose name is long": ("a.jsonl", b'{"' + b"x" * 201 + b'": 1}', "has a column whose name begins 'xxx"),
     "257 columns, one on each line": ("a.jsonl", b"\n".join(b'{"%d": 1}' % n for n in range(257)), "line 257: brings the file to 257 columns"),
-    "what is not a number": ("a.json", b'[{"a": NaN}]', "The file is not valid JSON"),
+    "infinity in a document": ("a.json", b'[{"a": 1}, {"a": -Infinity}]', "row 2: has -Infinity in column a"),
     "no list in the JSON": ("a.json", b'{\n"a": 1}', "The JSON holds no list of objects"),
     "a list of numbers": ("a.json", b"[1, 2]", "row 1: is not an object"),
     "JSON that stops": ("a.json", b'[{"a": 1}, {"a"', "The file is not valid JSON"),
     "JSON lines that are lists": ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: is an array, not an object"),
     "a zip archive": ("a.csv", zipped({"a.csv": b"a,b\n1,2\n"}), "The file is a zip archive or an Excel file. Save it as CSV"),
     "a zip bomb": ("a.xlsx", zipped({"xl/sheet.xml": bytes(50_000_000)}), "The file is a zip archive or an Excel file"),
-    "a gzip bomb": ("a.csv.gz", gzip.compress(bytes(50_000_000)), "The file is packed with gzip"),
-    "a bzip2 file": ("a.jsonl", bz2.compress(b"{}"), "The file is packed with bzip2"),
-    "an xz file": ("a.jsonl", lzma.compress(b"{}"), "The file is packed with xz"),
+    "half of a packed file": ("a.csv.gz", gzip.compress(TEXT.encode())[:-9], "The file is packed with gzip and cannot be unpacked: a part is missing"),
+    "a file that is packed twice": ("a.csv.gz", gzip.compress(bz2.compress(b"a")), "The file is packed with bz2 twice"),
+    "an archive of files": ("a.tar.gz", gzip.compress(b"a.csv".ljust(257, b"\0") + b"ustar" + bytes(250) + b"a,b\n1,2\n"), "The file is a tar archive. Save it as CSV"),
+    "zero bytes, packed": ("a.csv.gz", gzip.compress(bytes(5_000_000)), "The file is not a text: it has zero bytes"),
+    "lists of unequal lengths": ("a.json", b'{"q": ["x", "y", "z"], "a": ["1"]}', "do not have equally many values: q has 3 and a has 1"),
+    "lists without names": ("a.json", b'[["x", "1"], ["y", "2"]]', 'write {"prompt": \u2026, "answer": \u2026}, with pandas by to_json(path, orient="records")'),
+    "a row that is shorter than the columns": ("a.json", b'{"columns": ["q", "a"], "data": [["x", "1"], ["y"]]}', "row 2: is not a list of 2 cells"),
+    "names that may be columns or rows": ("a.json", b'{"x": {"q": "1", "a": "2"}, "y": {"q": "3", "a": "4"}}', "It is not clear which of the names"),
+    "splits of lists": ("a.json", b'{"train": {"q": ["x"]}, "test": {"q": ["y"]}}', "It is not clear which of the names"),
+    "what a saved data set says of itself": ("state.json", b'{"_data_files": [{"filename": "data.arrow"}], "_fingerprint": "x"}', "and holds no rows; upload the .arrow files"),
+    "a text below the numbers of pandas' index": ("a.csv", b",q\n" + b"".join(b"%d,x\n" % n for n in range(60)) + b"k,x\n", "line 62: has 'k' below numbers in a column without a name"),
+    "half of an Arrow stream": ("a.arrow", arrow(pa.table({"a": ["x"]}), pa.ipc.new_stream)[:-100], "The Arrow file cannot be read"),
     "a PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "The file is a PDF"),
     "a Parquet file that stops": ("a.parquet", parquet(pa.table({"a": list(range(1000))}))[:-100], "The Parquet file cannot be read"),
     "nothing but Parquet's mark": ("a.parquet", b"PAR1", "The Parquet file cannot be read"),
     "a broken Parquet file": ("a.parquet", b"PAR1" + bytes(1000) + b"\xff\xff\xff\x7fPAR1", "The Parquet file cannot be read"),
     "two columns of one name in Parquet": ("a.parquet", parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])), "Two columns are called a"),
     "100,000 columns of Parquet": ("a.parquet", lambda: parquet(pa.table({f"c{n}": [n] for n in range(20_000)})), "The file has 20,000 columns"),
-    "pictures in Parquet": ("a.parquet", parquet(pa.table({"image": [b"\x89PNG"]})), "row 1: has bytes in column image, of which no prompt is made"),
+    "pictures in Parquet": ("a.parquet", parquet(pa.table({"image": [b"\x89PNG"]})), "The file holds nothing but bytes, as of images or sounds, in image"),
     "infinity in Parquet": ("a.parquet", parquet(pa.table({"a": [float("inf")]})), "row 1: has a value in column a that holds a number that is not finite"),
     "a date after the last of all": ("a.parquet", parquet(pa.table({"a": pa.array([2**62], pa.timestamp("us"))})), "The Parquet file cannot be read"),
     "Parquet of few bytes, 20 million rows": ("a.parquet", lambda: parquet(pa.table({"a": pa.nulls(20_000_000, pa.int8())})), "The file has more than 10,000,000 rows"),
@@ -227,7 +361,7 @@ def is_one(message: str, sentence: str) -> bool:
 def test_a_parquet_file_with_too_many_rows_is_refused_before_any_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_bytes(parquet(pa.table({"a": pa.nulls(MOST_ROWS + 1, pa.int8())})))
-    _, rows = read(file, ".parquet")
+    _, rows = read(file, ".parquet", [])
     with pytest.raises(Invalid, match="The file has more than 10,000,000 rows"):
         next(rows)
 
@@ -283,8 +417,12 @@ def test_a_bomb_is_refused_in_one_sentence_leaves_nothing_and_the_backend_stays_
 def test_rows_that_would_fill_the_disk_are_refused(start_backend: Callable[..., Backend]) -> None:
     file = parquet(pa.table({"a": ["the same text"] * 100_000}))
     assert len(file) < 10_000
+    backend = start_backend(max_upload_bytes=100_000)
     with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
-        start_backend(max_upload_bytes=100_000).client.upload("a.parquet", file)
+        backend.client.upload("a.parquet", file)
+    with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes; upload a part of it"):
+        backend.client.upload("a.csv.gz", gzip.compress(b"a,b\n" * 200_000))
+    assert list((backend.home / "uploads").iterdir()) == []
 
 
 def test_what_reads_a_file_has_none_of_the_backends_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from acting import GRPO, SAMPLE, Actor, group
@@ -220,6 +221,29 @@ def test_a_folder_of_files_becomes_one_data_set_whose_rows_know_their_file(backe
     advice = "Save it as CSV, JSON lines or Parquet, unpacked. (invalid)"
     assert (ran.exit_code, ran.stderr) == (1, f"groupscope: odd.pdf: The file is a PDF. {advice}\n")
     assert backend.client.uploads() == [upload]
+
+
+@pytest.mark.slow
+def test_of_a_folder_of_the_datasets_library_the_rows_are_taken_and_what_else_lies_there_is_said(
+    backend: Backend, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    data = pa.table({"question": ["1 + 1"], "image": [{"bytes": b"\x89PNG", "path": "p"}]})
+    for name in ("data-00000-of-00002.arrow", "data-00001-of-00002.arrow", "cache-1f.arrow"):
+        with pa.ipc.new_stream(folder / name, data.schema) as file:
+            file.write_table(data)
+    (folder / "state.json").write_text(
+        '{"_data_files": [{"filename": "data-00000-of-00002.arrow"}], "_fingerprint": "x"}'
+    )
+    (folder / "dataset_info.json").write_text("{}")
+    ran = asked(backend, "upload", folder)
+    assert ran.stdout.endswith(" has 2 rows with the columns question\n")
+    beside = "Left out, since they hold no rows of their own: cache-1f.arrow, dataset_info.json, state.json"
+    notes = [beside, "Left out, since they hold bytes, as of images or sounds: image"]
+    assert ran.stderr.splitlines() == backend.client.uploads()[0].notes == notes
+    alone = asked(backend, "upload", folder / "data-00001-of-00002.arrow")
+    assert "Only 1 of the 2 files of the data set are here" in alone.stderr
 
 
 def test_a_configuration_becomes_a_script_for_trl_and_one_again(tmp_path: Path) -> None:
