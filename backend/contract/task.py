@@ -133,7 +133,7 @@ _NAMED_PLACE = re.compile(r"(?<![\w\\^{}])\{([^\W\d]\w*)\}(?!\})")
 
 
 class Dataset(Rows):
-    """Your own prompts: uploaded rows (CSV, TSV, JSON, JSON lines, Parquet, Arrow), or a data set of the Hub (the datasets library loads it)."""
+    """Your own prompts: uploaded rows (CSV, TSV, JSON, JSON lines, Parquet), or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
     answer_column: Column | None = Field(

@@ -12,7 +12,7 @@ PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 
 def rows_of_columns(path: Path, head: bytes, notes: list[str]) -> Iterator[jsonl.NumberedRow]:
-    """The rows of a file that begins with `head`. Columns that cannot be read are left out, and said in `notes`. Raises Invalid."""
+    """The rows of a file that begins so. Columns that cannot be read are left out, and said in `notes`. Raises Invalid."""
     import pyarrow as pa
 
     kind, batches = ("Parquet", _parquet) if head.startswith(PARQUET) else ("Arrow", _arrow)

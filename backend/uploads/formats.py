@@ -1,4 +1,4 @@
-"""Rows from a file as people have it: JSON lines, a JSON document, a table of separated values, Parquet or Arrow, recognized by what it holds.
+"""Rows from a file as people have it, recognized by what it holds: JSON lines, a JSON document, a table of separated values, Parquet, Arrow.
 
 It runs in a process of its own (`conversion.py`): what others wrote may be anything.
 """
@@ -22,7 +22,7 @@ from backend.uploads.jsonl import LONGEST_LINE, NumberedRow, refused, row_of, to
 Format = Literal["jsonl", "json", "csv", "parquet", "arrow"]
 KEPT = ".kept"
 """Instead of a file's ending: JSON lines of our own, each of which is a row whatever it looks like."""
-JSON_LINES, TABLES = (".jsonl", ".ndjson"), (".csv", ".tsv")
+JSON_LINES, PLAIN = (".jsonl", ".ndjson"), (".csv", ".tsv", ".txt")
 HEAD = 2**20  # bytes that show a format and a separator
 EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 _PACKED = {
@@ -100,14 +100,15 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
     first, _, more = text.partition("\n")
     if suffix == KEPT:
         return "jsonl"
-    if text[0] in "{[" and (suffix not in (".txt", *TABLES) or _ROWS.match(text)):
+    if text[0] in "{[" and (suffix not in PLAIN or _ROWS.match(text)):
         ends = _json_ends(first)
         if ends is None and text[0] == "{":
             return "jsonl" if more.strip() else "json"
         goes_on = ends == len(first.rstrip()) or (not more and len(first) > LONGEST_LINE)
         if text[0] == "[" or suffix == ".json" or goes_on:
             return "json"
-        return "table" if suffix in TABLES else "jsonl"
+        if suffix not in PLAIN:
+            return "jsonl"
     if suffix in (".json", *JSON_LINES) and not separated.is_table(text):
         return "json" if suffix == ".json" else "jsonl"
     is_lines = suffix == ".txt" and not any(one in first for one in "\t;|") and not separated.is_table(text)

@@ -26,16 +26,12 @@ router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
 
-LINES = {
-    "type": "string",
-    "format": "binary",
-    "description": "CSV, TSV, JSON, JSON lines, Parquet or Arrow, or one of them packed.",
-}
+LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines, Parquet or Arrow."}
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines, Parquet or Arrow, or one of them packed. What it holds and the file's ending show which."""
+    """Store rows, the raw body: CSV, TSV, JSON, JSON lines, Parquet or Arrow, perhaps packed. What it holds and the file's ending show which."""
     try:
         with store.partial_file(services.settings.home) as file:
             async for chunk in request.stream():

@@ -183,7 +183,7 @@ NOTED: dict[str, tuple[str, bytes | str, list[dict[str, Any]], str]] = {
     "a table called JSON": ("a.json", CELLS, AB, ""),
     "a table called JSON lines": ("a.jsonl", CELLS, AB, ""),
     "a table called a text": ("a.txt", CELLS, AB, ""),
-    "prompts in braces": ("a.txt", "{name}, hi\n[INST], hi\n", [{"prompt": "{name}, hi"}, {"prompt": "[INST], hi"}], ""),
+    "prompts in braces": ("a.txt", '{"a": 1}, hi\n{name}, hi\n[INST]', [{"prompt": '{"a": 1}, hi'}, {"prompt": "{name}, hi"}, {"prompt": "[INST]"}], ""),
     "NaN": ("a.json", '[{"a": NaN, "b": "NaN"}]', [{"a": None, "b": "NaN"}], ""),
     "NaN in JSON lines": ("a.jsonl", '{"a": NaN, "b": "NaN"}\n{"b":  "NaN"}\n', [{"a": None, "b": "NaN"}, {"b": "NaN"}], ""),
     "Excel's line for the separator": ("a.csv", '"sep=;"\r\nq;a\r\n"x,1,1";1\r\n', [{"q": "x,1,1", "a": "1"}], ""),
