@@ -73,6 +73,21 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     )
 
 
+def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, list[Message]]:
+    """The configuration with the columns that it leaves open, and what is to be said of them: what was taken, or a question."""
+    try:
+        found = columns.resolved(tx, home, config)
+    except Invalid as invalid:
+        return config, _messages(invalid)
+    before, after = data_of(config), data_of(found)
+    if before == after or before is None or after is None:
+        return config, []
+    path, data = after
+    taken = {name: value for name, value in data.model_dump().items() if value != getattr(before[1], name)}
+    said = "; ".join(f"{name} is {value}" for name, value in taken.items())
+    return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
+
+
 def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
     """The facts of a run that is to go on from a step of another. Raises NotFound."""
     facts = replace(facts, begins_at=step)
