@@ -21,6 +21,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
+from backend.contract.reading import FIRST, NEWEST
 from backend.contract.records import PHASES, Upload
 from backend.contract.task import Dataset
 from backend.contract.training import Optimizer
@@ -86,6 +87,23 @@ def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, 
     taken = {name: value for name, value in data.model_dump().items() if value != getattr(before[1], name)}
     said = "; ".join(f"{name} is {value}" for name, value in taken.items())
     return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
+
+
+def of_clone(tx: Connection, facts: Facts, config: RunConfig, parent_id: int) -> Facts:
+    """The facts of a copy of a run: whether its answers will be read in another way. Raises NotFound."""
+    before = runs.row_of(tx, parent_id)["config"]
+    if not any(
+        function["kind"] == "correctness"
+        and (stored.get(before, f"{path.partition('.functions')[0]}.reading") or FIRST) < NEWEST
+        for path, function in stored.rewards_in(before)
+        if stored.get(config.model_dump(mode="json"), path) is not None
+    ):
+        return facts
+    text = (
+        f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18**, $18 and 18 dollars are 18, and a reference is found "
+        "in its solution; what is in doubt is left unscored. Fork the run to keep its way"
+    )
+    return replace(facts, refused=[*facts.refused, Message(level="info", text=text)])
 
 
 def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
