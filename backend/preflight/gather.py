@@ -23,6 +23,7 @@ from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.reading import FIRST, NEWEST
 from backend.contract.records import PHASES, Upload
+from backend.contract.survey import SurveyQuery
 from backend.contract.task import Dataset
 from backend.contract.training import Optimizer
 from backend.errors import Invalid, NotFound
@@ -36,6 +37,7 @@ from backend.telemetry import metrics
 from backend.uploads import columns, reading
 from backend.uploads import store as uploads
 from backend.uploads.reading import COUNTED_BYTES
+from backend.uploads.survey import survey
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -63,6 +65,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
+            *_of_references(home, config, data),
         ],
         training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
         source_items=_source_items(home, config, data),
@@ -92,12 +95,14 @@ def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, 
 def of_clone(tx: Connection, facts: Facts, config: RunConfig, parent_id: int) -> Facts:
     """The facts of a copy of a run: whether its answers will be read in another way. Raises NotFound."""
     before = runs.row_of(tx, parent_id)["config"]
-    if not any(
-        function["kind"] == "correctness"
-        and (stored.get(before, f"{path.partition('.functions')[0]}.reading") or FIRST) < NEWEST
-        for path, function in stored.rewards_in(before)
-        if stored.get(config.model_dump(mode="json"), path) is not None
-    ):
+    asked = config.model_dump(mode="json")
+    comparing = (
+        path
+        for path, one in stored.rewards_in(before)
+        if one["kind"] == "correctness" and stored.get(asked, path) is not None
+    )
+    readings = (stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) for path in comparing)
+    if all(reading == NEWEST for reading in readings):
         return facts
     text = (
         f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18**, $18 and 18 dollars are 18, and a reference is found "
@@ -133,6 +138,23 @@ def origin_of(tx: Connection, source: str) -> str:
             break
         source = earlier["model"]["source"]
     return source
+
+
+def _of_references(home: Path, config: RunConfig, upload: Upload | None) -> Iterator[Message]:
+    """What is to be known of the references with which a reward compares."""
+    read = data_of(config)
+    comparing = (
+        function
+        for _, function in stored.rewards_in(config.model_dump(mode="json"))
+        if function["kind"] == "correctness"
+    )
+    if read is None or upload is None or not isinstance(read[1], Dataset) or not any(comparing):
+        return
+    path, data = read
+    with suppress(Invalid, FileNotFoundError):
+        asked = data.model_dump(include=set(SurveyQuery.model_fields), exclude_none=True)
+        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).said:
+            yield Message(level="warning", field=f"{path}.answer_column", text=said)
 
 
 def _refused(look: Callable[..., object], *args: object) -> list[Message]:

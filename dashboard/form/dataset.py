@@ -22,7 +22,7 @@ from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
-from dashboard.form.survey import columns_for, show_survey, survey_of
+from dashboard.form.survey import columns_for, show_survey
 from dashboard.format import count, counted, plain, size
 from dashboard.session import client, queued
 from dashboard.text import one_line
@@ -75,12 +75,9 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
     if draft.get(f"{path}.template") is not None:
         places = "".join(f"{{{name}}}, " for name in upload.columns if name != "prompt")
         st.caption(plain(f"In the template: {places}and {{prompt}} for the prompt column."))
-    described = draft.get(path)
-    found = survey_of(upload, described if isinstance(described, dict) else {})
-    if found is not None:
-        show_survey(draft, path, upload, found)
+    names = show_survey(draft, path, upload)
     _show_split(draft, path, upload)
-    return list(dict.fromkeys([*(found.columns if found else ()), *upload.columns]))
+    return list(dict.fromkeys([*names, *upload.columns]))
 
 
 @dataclass

@@ -34,34 +34,41 @@ def survey_of(upload: Upload, described: Mapping[str, Json], *, guessed: bool = 
 def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
     """The fields of the form that name columns, as the rows suggest them; nothing is named where a person must say it."""
     found = survey_of(upload, described, guessed=True)
-    suggested = {} if found is None else found.fields
-    fields: dict[str, Json] = {name: suggested.get(name) for name in (*NAMING, "source_column") if name in described}
+    return {} if found is None else _suggested(found, upload, described)
+
+
+def _suggested(found: Survey, upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
+    fields: dict[str, Json] = {name: found.fields.get(name) for name in (*NAMING, "source_column") if name in described}
     for name in ("prompt_column", "chosen_column", "rejected_column"):
         if name in described:
             fields[name] = fields[name] or ""
-    if "template" in described and (
-        "template" in suggested or unknown_places(str(described["template"]), upload.columns)
-    ):
-        fields["template"] = suggested.get("template", "{prompt}")
+    other = "template" in described and unknown_places(str(described["template"]), upload.columns)
+    if other or "template" in found.fields:
+        fields["template"] = found.fields.get("template", "{prompt}")
     return fields
 
 
-def show_survey(draft: Draft, path: str, upload: Upload, found: Survey) -> None:
-    """What is to be decided first, then what the rows become."""
-    if found.question is not None:
-        st.warning(plain(found.question), icon=":material/help:")
-    if found.problem is not None:
-        st.error(plain(f"{found.problem[:1].upper()}{found.problem[1:]}."), icon=":material/error:")
-    for said in found.said:
-        st.caption(plain(f"{said[:1].upper()}{said[1:]}."))
-    if found.examples:
-        _show_examples(found)
-    if found.matches:
-        _show_matches(found)
+def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
+    """What is to be decided first, then what the rows become; returns the names that a field may have."""
     described = draft.get(path)
     named = described if isinstance(described, dict) else {}
-    suggested = columns_for(upload, named)
-    if suggested.get("prompt_column") and any(named.get(name) != value for name, value in suggested.items()):
+    guess = survey_of(upload, named, guessed=True)
+    if guess is None:
+        return []
+    suggested = _suggested(guess, upload, named)
+    other = {name: value for name, value in suggested.items() if named.get(name) != value}
+    if guess.question is not None:
+        st.warning(plain(guess.question), icon=":material/help:")
+    elif not other:
+        for said in guess.said:
+            st.caption(plain(f"{said[:1].upper()}{said[1:]}."))
+    found = survey_of(upload, named) if named.get("prompt_column") else guess
+    if found is not None and found.problem is not None:
+        st.error(plain(f"{found.problem[:1].upper()}{found.problem[1:]}."), icon=":material/error:")
+    if found is not None and found.examples:
+        _show_examples(found)
+        _show_matches(found)
+    if other and suggested.get("prompt_column"):
         st.button(
             "Columns as the rows suggest",
             key=draft.key(f"{path}.suggested"),
@@ -69,6 +76,7 @@ def show_survey(draft: Draft, path: str, upload: Upload, found: Survey) -> None:
             on_click=draft.change,
             args=({f"{path}.{name}": value for name, value in suggested.items()},),
         )
+    return guess.columns
 
 
 def _show_examples(found: Survey) -> None:
@@ -87,7 +95,9 @@ def _show_examples(found: Survey) -> None:
 
 def _show_matches(found: Survey) -> None:
     """How many references are of each kind, and what two of them would say."""
-    kinds = [counted(number, _KINDS[kind]) for kind, number in found.matches.items() if number]
+    if not found.matches:
+        return
+    kinds = [counted(number, _KINDS[kind]) for kind, number in found.matches.items()]
     st.caption(plain(f"Reference answers: {', '.join(kinds)}. With match “task” each is compared as what it is."))
     for one in found.worked:
         st.caption(
