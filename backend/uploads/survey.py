@@ -141,7 +141,7 @@ def _worked(reference: str, match: str) -> list[Worked]:
     """Two answers that were judged as the worker judges them; nothing if these are not one right and one wrong."""
     end = reference_in(reference)
     number = number_in(end)
-    right, wrong = (f"**{end}**", f"{end}1") if number is not None else (f"{end}.", f"not {end}")
+    right, wrong = (f"**{end}**", f"{float(number.value + 1):g}") if number is not None else (f"{end}.", f"not {end}")
     judge = numeric_verdict if match == "numeric" else text_verdict
     if len(end) > SHOWN_CHARACTERS or (judge(right, reference), judge(wrong, reference)) != (True, False):
         return []
