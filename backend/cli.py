@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
     from groupscope.files.tally import Tally
 
+_ASKED = 3  # exit code: only a person can say which column is what
 _SHOWN_EVERY = 0.5  # seconds, of an import's progress
 
 app = typer.Typer(
@@ -139,7 +140,7 @@ def submit(
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """Check a configuration and queue a run."""
+    """Check a configuration and queue a run. Columns that it does not name are taken as the rows show them; exit code 3: which, is asked."""
     with _client(backend, token_file, home) as client:
         config = _read_config(file)
         preflight = client.preflight(config)
@@ -147,7 +148,10 @@ def submit(
             where = f"{message.field}: " if message.field else ""
             typer.echo(_plain(f"{message.level:<7}  {where}{message.text}"), err=True)
         if not preflight.ok:
-            _fail(f"{file} was not submitted")
+            asked = any(
+                (message.field or "").endswith("_column") for message in preflight.messages if message.level == "error"
+            )
+            _fail(f"{file} was not submitted", _ASKED if asked else 1)
         run = client.create_run(config, name=name)
         typer.echo(f"run {run.id} ({_plain(run.name)}) is {run.status}: {preflight.total_completions:,} completions")
 
@@ -531,9 +535,9 @@ def _plain_errors() -> Iterator[None]:
         _fail(system_words(error))
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     typer.echo(f"groupscope: {_plain(message)}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 def _text_of(file: Path) -> str:

@@ -79,9 +79,13 @@ router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: IdempotencyKey = None) -> r.Sweep:
     """Store and queue several runs, all or none."""
     with services.database.read() as tx:  # it may read files: not under the write lock
+        runs = list(body.runs)
         for index, one in enumerate(body.runs):
             with naming(index):
-                uploads.require_columns(tx, services.settings.home, one.config)
+                config = uploads.resolved(tx, services.settings.home, one.config)
+                uploads.require_columns(tx, services.settings.home, config)
+                runs[index] = one.model_copy(update={"config": config})
+        body = body.model_copy(update={"runs": runs})
     with services.database.write() as tx:
         return get(tx, create(tx, body, idempotency_key, services.clock.stamp()))
 

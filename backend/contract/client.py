@@ -35,6 +35,7 @@ from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
 from backend.contract.properties import PaidFor
 from backend.contract.replay import ReplayCreate, Replayed, ReplayOutlook
+from backend.contract.survey import Survey, SurveyQuery
 from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
 
@@ -454,6 +455,10 @@ class Client:
     def split_upload(self, upload_id: int, query: q.SplitQuery) -> r.Split:
         """How many rows a task would train on and hold out. Raises ApiError for a large upload, of which only a worker counts them."""
         return self._to.get(r.Split, f"/api/v1/uploads/{upload_id}/split", query)
+
+    def survey_upload(self, upload_id: int, query: SurveyQuery) -> Survey:
+        """Which column is what, three rows as the model will read them, and what answers are compared with."""
+        return self._to.get(Survey, f"/api/v1/uploads/{upload_id}/survey", query)
 
     def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Band:
         """An upload of those rows of the task's upload that have these prompt ids, and of all that it holds out."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Json, Misfit, clean
+from backend.contract.cells import base_of
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
@@ -139,6 +140,10 @@ class Dataset(Rows):
     answer_column: Column | None = Field(
         "answer", description="The column with the reference answer; none if no reward needs one."
     )
+    numbers_column: Column | None = Field(
+        None,
+        description="Of Countdown's rows, the column with the numbers: an answer is right if it is an expression of them whose value is the reference answer.",
+    )
     template: Prompt = Field(
         "{prompt}",
         description="The text around each prompt, which replaces {prompt}; {topic} is replaced by the row's column topic.",
@@ -163,14 +168,33 @@ class Dataset(Rows):
 
 def template_columns(template: str, columns: Container[str]) -> list[str]:
     """Those of the columns that stand in the template; `{prompt}` is the prompt, whatever a column of this name holds."""
-    return [name for name in PLACES.findall(template) if name in columns and name != "prompt"]
+    return [name for name in PLACES.findall(template) if name != "prompt" and is_column(name, columns)]
+
+
+def is_column(name: str, columns: Container[str]) -> bool:
+    """Whether a place in a template is a column's, or a struct's field."""
+    return name in columns or (_FIELD.fullmatch(name) is not None and base_of(name, columns) is not None)
+
+
+_FIELD = re.compile(r"[^\s.]+(\.\w+)+")
 
 
 def unknown_places(template: str, columns: Container[str]) -> list[str]:
     """What stands in braces, seems to mean a column, and is none; anything if no column is named at all: all prompts would be alike."""
     known = template_columns(template, columns) or "{prompt}" in template
     names = dict.fromkeys((_NAMED_PLACE if known else PLACES).findall(template))
-    return [name for name in names if name not in columns and name != "prompt"]
+    return [name for name in names if not is_column(name, columns) and name != "prompt"]
+
+
+def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
+    """The template with its places filled, in one pass: what is filled in is text, whatever it holds. Other braces stay."""
+
+    def value(place: re.Match[str]) -> str:
+        if place[1] == "prompt":
+            return prompt
+        return as_text(row[place[1]]) if place[1] in row else place[0]
+
+    return PLACES.sub(value, template)
 
 
 def untrained_text(source: str, known: Iterable[str]) -> str:

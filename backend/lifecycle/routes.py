@@ -27,6 +27,7 @@ def create_run(services: ServicesDep, body: r.RunCreate, idempotency_key: Idempo
 
 def _create(services: Services, body: r.RunCreate, key: str | None) -> r.Run:
     with services.database.read() as tx:  # it may read a file: not under the write lock
+        body = body.model_copy(update={"config": uploads.resolved(tx, services.settings.home, body.config)})
         uploads.require_columns(tx, services.settings.home, body.config)
     with services.database.write() as tx:
         return store.get(tx, creation.create(tx, body, key, services.clock.stamp()))

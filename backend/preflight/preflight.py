@@ -17,7 +17,7 @@ from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
-from backend.preflight.gather import gather, of_fork
+from backend.preflight.gather import gather, of_clone, of_fork, resolved
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
 from backend.services import ServicesDep
@@ -132,8 +132,12 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         return config
     with services.database.read() as tx:
         silence = services.settings.lease_seconds
+        config, said = resolved(tx, services.settings.home, config)
         facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
-        facts = replace(facts, given=body.given)
+        refused = said if any(message.level == "error" for message in said) else [*said, *facts.refused]
+        facts = replace(facts, given=body.given, refused=refused)
         if body.parent_id is not None and body.fork_at is not None:
             facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
+        elif body.parent_id is not None:
+            facts = of_clone(tx, facts, config, body.parent_id)
     return preflight(config, facts)

@@ -2,25 +2,34 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from backend.contract.chat import raw_problem
-from backend.contract.config import RunConfig, data_of
+from backend.contract.base import Json
+from backend.contract.cells import ANSWER, CHAT, base_of
+from backend.contract.chat import message_problem, raw_problem
+from backend.contract.config import RUN_CONFIG, RunConfig, data_of
 from backend.contract.preference import DatasetPairs
 from backend.contract.queries import SplitQuery
-from backend.contract.task import Dataset, missing_text, template_columns, unknown_places, untrained_text
+from backend.contract.stored import put, rewards_in
+from backend.contract.survey import SurveyQuery
+from backend.contract.task import Dataset, is_missing, missing_text, template_columns, unknown_places, untrained_text
+from backend.contract.turns import turns_in
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import NAMED, Missing, note_columns
-from backend.uploads.reading import COUNTED_BYTES, read
+from backend.uploads.reading import COUNTED_BYTES, read, references
+from backend.uploads.seen import NEARLY_ALL
 from backend.uploads.store import path_of
+from backend.uploads.survey import survey
 
-NAMING = ("prompt_column", "answer_column", "source_column", "chosen_column", "rejected_column")
+NAMING = ("prompt_column", "answer_column", "numbers_column", "source_column", "chosen_column", "rejected_column")
 """The fields that name a column."""
+_ALIKE = (("prompt_column", "answer_column"), ("prompt_column", "chosen_column"), ("chosen_column", "rejected_column"))
 
 
 def upload_of(config: RunConfig) -> int | None:
@@ -30,6 +39,30 @@ def upload_of(config: RunConfig) -> int | None:
         return None
     kind, _, number = read[1].source.partition(":")
     return int(number) if kind == "upload" else None
+
+
+def resolved(tx: Connection, home: Path, config: RunConfig) -> RunConfig:
+    """The configuration with the columns that it does not name, and whose usual names the upload lacks, as the rows show them.
+
+    Raises Invalid with the question that only a person can answer.
+    """
+    described, upload_id = data_of(config), upload_of(config)
+    if described is None or upload_id is None:
+        return config
+    path, data = described
+    columns = tx.execute(select(upload.c.columns).where(upload.c.id == upload_id)).scalar_one_or_none()
+    file, unset = path_of(home, upload_id), [name for name in NAMING if name not in data.model_fields_set]
+    usual = {name: getattr(data, name, None) for name in unset}
+    if columns is None or not file.exists() or all(name is None or name in columns for name in usual.values()):
+        return config
+    found = survey(file, SurveyQuery(use="task" if isinstance(data, Dataset) else "pairs"))
+    if found.question is not None:
+        raise Invalid(FieldError(f"{path}.prompt_column", found.question))
+    seen = {name: value for name, value in found.fields.items() if name not in data.model_fields_set}
+    written: Json = config.model_dump(mode="json", exclude_unset=True) | {"kind": config.kind}
+    for name, value in seen.items():
+        written = put(written, f"{path}.{name}", value)
+    return RUN_CONFIG.validate_python(written)
 
 
 def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
@@ -42,23 +75,54 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     file = path_of(home, upload_id)
     if found is None or not file.exists():
         raise Invalid(FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"))
-    missing = found["missing"] if found["missing"] is not None else _missing(file)
+    columns, template = found["columns"], getattr(data, "template", "")
+    wanted = [(name, column) for name in NAMING if (column := getattr(data, name, None)) is not None]
+    wanted += [("template", name) for name in template_columns(template, columns)]
+    small = found["size_bytes"] <= COUNTED_BYTES  # a run reads larger ones when it begins
+    made = tuple(name for _, name in wanted if name not in columns and base_of(name, columns) is not None)
+    missing = {**(found["missing"] if found["missing"] is not None else _missing(file))}
+    missing |= made_missing(file, made) if small else {}
     errors = []
-    wanted = [(name, getattr(data, name, None)) for name in NAMING]
-    wanted += [("template", name) for name in template_columns(getattr(data, "template", ""), found["columns"])]
     for name, column in wanted:
-        if column is not None:
-            nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
-            count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
-            if count:
-                errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
-    unknown = unknown_places(getattr(data, "template", ""), found["columns"])
+        nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
+        count, first = missing.get(column, (0, [])) if column in columns or column in made else nowhere
+        if count:
+            errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
+    for one, other in _ALIKE:
+        if (column := getattr(data, one, None)) is not None and column == getattr(data, other, None):
+            errors.append(
+                FieldError(f"{path}.{other}", f"{column} is the {one.partition('_')[0]} column, too; choose another")
+            )
+    unknown = unknown_places(template, columns)
     if unknown:
-        errors.append(FieldError(f"{path}.template", _unknown_text(unknown, found["columns"])))
-    if not errors and found["size_bytes"] <= COUNTED_BYTES:  # a run reads larger ones when it begins
-        errors += _of_rows(file, path, data)
+        errors.append(FieldError(f"{path}.template", _unknown_text(unknown, columns)))
+    if not errors and small:
+        errors += [*_of_rows(file, path, data), *_of_references(file, path, data, config)]
     if errors:
         raise Invalid(*errors)
+
+
+def _of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: RunConfig) -> Iterator[FieldError]:
+    """References with which no answer can be compared as a reward says."""
+    functions = [one for one in rewards_in(config.model_dump(mode="json")) if one[1]["kind"] == "correctness"]
+    if not isinstance(data, Dataset) or data.answer_column is None or not functions:
+        return
+    found = references(file, data.answer_column)
+    for at, function in functions:
+        match = function["match"]
+        if data.numbers_column is not None:
+            if match != "task":
+                yield FieldError(
+                    f"{at}.match", f"is {match}, and an answer to Countdown is an expression; set it to task"
+                )
+        elif found.problem is not None:
+            yield FieldError(f"{path}.answer_column", found.problem)
+        elif match == "numeric" and found.no_number is not None:
+            number, text = found.no_number
+            yield FieldError(
+                f"{at}.match",
+                f"is numeric, and the reference answer of row {number} is no number: {text:.100}; set it to task",
+            )
 
 
 def _unknown_text(names: list[str], columns: list[str]) -> str:
@@ -74,7 +138,9 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
     source_column = data.source_column if isinstance(data, Dataset) else None
     query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=source_column)
     split, first_chat, problem = read(file, query, tuple(shares))
-    if data.prompt_format == "raw" and first_chat is not None:
+    if (text := _chats_as_text(file, data)) is not None:
+        yield FieldError(f"{path}.{text[0]}", text[1])
+    elif data.prompt_format == "raw" and first_chat is not None:
         yield FieldError(f"{path}.prompt_format", raw_problem(first_chat))
     elif problem is not None:
         yield FieldError(f"{path}.prompt_column", problem)
@@ -85,6 +151,33 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
     for name in shares:
         if name not in known:
             yield FieldError(f"{path}.shares", untrained_text(name, known))
+
+
+def _chats_as_text(file: Path, data: Dataset | DatasetPairs) -> tuple[str, str] | None:
+    """The field of a column whose first cells are chats in another form than the model reads, and what to name instead."""
+    rows = list(islice(jsonl.rows_of(file), 100))
+    for name, view in (("prompt_column", CHAT), ("chosen_column", ANSWER), ("rejected_column", ANSWER)):
+        column = getattr(data, name, None)
+        if column is None:
+            continue
+        cells = [row[column] for row in rows if column in row]
+        written = [cell for cell in cells if not isinstance(cell, list) or message_problem(0, cell)]
+        odd = [cell for cell in written if not isinstance(cell, str) or cell.lstrip()[:1] in ("[", "{")]
+        if odd and sum(bool(turns_in(cell)) for cell in odd) >= NEARLY_ALL * len(cells):
+            return name, f"holds chats that no template reads as they stand; name {column}.{view}, which reads them"
+    return None
+
+
+@lru_cache(maxsize=64)
+def made_missing(file: Path, names: tuple[str, ...]) -> dict[str, Missing]:
+    """As `missing` of an upload has it, of names that are made of a row's cells."""
+    missing: dict[str, Missing] = dict.fromkeys(names, (0, []))
+    for number, row in enumerate(jsonl.rows_of(file), 1):
+        for name in names:
+            if is_missing(row.get(name)):
+                count, first = missing[name]
+                missing[name] = count + 1, first if len(first) == NAMED else [*first, number]
+    return missing
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.contract.base import Json, storable, to_json
+from backend.contract.cells import Cells
 from backend.contract.task import LONGEST_NAME, as_text
 from backend.errors import Invalid
 from backend.field_errors import FieldError
@@ -28,12 +29,12 @@ SHOWN_CHARACTERS = 2000  # of a value in a preview
 PREVIEW_CHARACTERS = 2**20  # after which a preview ends
 
 
-def rows_of(path: Path) -> Iterator[Row]:
+def rows_of(path: Path) -> Iterator[Cells]:
     """The objects of a file, one a line. Raises Invalid, naming the line, for anything else."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield row_of(number, line)
+                yield Cells(row_of(number, line))
 
 
 def require_bounds(number: int, row: Row, unit: str) -> None:

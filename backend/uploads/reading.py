@@ -1,4 +1,4 @@
-"""What a task finds in the rows of an upload: how they are divided, and prompts that cannot be asked."""
+"""What a task finds in the rows of an upload: how they are divided, prompts that cannot be asked, and references that cannot be compared."""
 
 from collections import Counter
 from functools import lru_cache
@@ -8,7 +8,9 @@ from typing import NamedTuple
 from backend.contract import records as r
 from backend.contract.chat import prompt_problem
 from backend.contract.queries import SplitQuery
+from backend.contract.references import accepted, object_problem
 from backend.contract.task import as_text, digest, held_out_keys, named_sources, source_of
+from backend.contract.verdicts import is_words, number_in, reference_in
 from backend.uploads import jsonl
 
 COUNTED_BYTES = 32 * 2**20  # read in the backend itself: a second or two
@@ -52,3 +54,24 @@ def _split(rows: list[tuple[str, str]], query: SplitQuery, shares: tuple[str, ..
 def prompt_key(row: jsonl.Row, prompt_column: str) -> str:
     """Equal exactly if the prompts are."""
     return digest(as_text(row.get(prompt_column)))
+
+
+class References(NamedTuple):
+    """Why no answer can be compared with some of them, and the first row (from 1) whose reference is no number, with its text."""
+
+    problem: str | None
+    no_number: tuple[int, str] | None
+
+
+@lru_cache(maxsize=64)
+def references(path: Path, column: str) -> References:
+    """Of all rows of a file."""
+    problem = no_number = None
+    for number, row in enumerate(jsonl.rows_of(path), 1):
+        cell = row.get(column)
+        problem = problem or object_problem(number, column, cell)
+        if no_number is None:
+            ends = [reference_in(text) for text in accepted(cell) or [as_text(cell)]]
+            if not all(number_in(end) is not None or is_words(end) for end in ends):
+                no_number = number, ends[0]
+    return References(problem, no_number)

@@ -12,6 +12,7 @@ from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.base import to_json
 from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery, ending_of
+from backend.contract.survey import Survey, SurveyQuery
 from backend.contract.task import held_out_keys, row_id, source_of
 from backend.document import raw_body
 from backend.errors import Conflict, Invalid, NotFound
@@ -20,6 +21,7 @@ from backend.services import PageAsked, RowId, Services, ServicesDep, with_reser
 from backend.uploads import jsonl, store
 from backend.uploads.encoding import is_guess
 from backend.uploads.reading import COUNTED_BYTES, prompt_key, read
+from backend.uploads.survey import survey
 
 T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
@@ -155,6 +157,23 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
             f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
         )
     return read(path, query).split
+
+
+@router.get("/{upload_id}/survey")
+def survey_upload(services: ServicesDep, upload_id: RowId, query: Annotated[SurveyQuery, Query()]) -> Survey:
+    """Which column is what, three rows as the model will read them, and what answers are compared with; of the first 10,000 rows."""
+    _, path = _found(services, upload_id)
+    found = survey(path, query)
+    if query.prompt_column is not None:
+        return found
+    with services.database.read() as tx:
+        earlier = store.columns_before(tx, upload_id, query.use)
+    if earlier is None or all(found.fields.get(name) == value for name, value in earlier[1].items()):
+        return found
+    again = survey(path, SurveyQuery.model_validate({"use": query.use, **earlier[1]}))
+    return again.model_copy(
+        update={"said": [f"the columns are those of run {earlier[0]}", *again.said], "columns": found.columns}
+    )
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

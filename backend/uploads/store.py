@@ -12,7 +12,10 @@ from typing import IO
 from sqlalchemy import Connection, RowMapping, delete, insert, or_, select
 
 from backend.contract import records as r
+from backend.contract.base import Json
 from backend.contract.queries import PageQuery
+from backend.contract.stored import get as get_field
+from backend.contract.survey import SurveyQuery
 from backend.errors import Conflict, NotFound
 from backend.runs.store import WAITING
 from backend.services import Services
@@ -141,6 +144,20 @@ def page(tx: Connection, query: PageQuery) -> r.Page[r.Upload]:
 def is_there(tx: Connection, upload_id: int) -> bool:
     """Whether nobody deleted it."""
     return tx.execute(select(upload.c.id).where(upload.c.id == upload_id)).first() is not None
+
+
+def columns_before(tx: Connection, upload_id: int, use: str) -> tuple[int, dict[str, Json]] | None:
+    """The newest run that read the upload as a task or as pairs, and the columns that it named."""
+    query = select(run.c.id, run.c.config).where(run.c.upload_id == upload_id).order_by(run.c.id.desc()).limit(20)
+    for run_id, config in tx.execute(query):
+        data = (
+            (config.get("pairs") if use == "pairs" else None)
+            or get_field(config, "task")
+            or get_field(config, "pairs.task")
+        )
+        if isinstance(data, dict) and ("chosen_column" in data) == (use == "pairs"):
+            return run_id, {name: data[name] for name in SurveyQuery.model_fields if name in data}
+    return None
 
 
 def remove(tx: Connection, upload_id: int) -> None:

@@ -22,18 +22,12 @@ from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
+from dashboard.form.survey import columns_for, show_survey
 from dashboard.format import count, counted, plain, size
 from dashboard.session import client, queued
 from dashboard.text import one_line
 
 UPLOAD, HUB = "Uploaded file", "Hub"
-USUAL = {  # what columns are called, the likeliest first
-    "prompt_column": ("prompt", "question", "input", "problem"),
-    "answer_column": ("answer", "solution", "target", "output"),
-    "source_column": ("source",),
-    "chosen_column": ("chosen", "preferred", "better", "winner"),
-    "rejected_column": ("rejected", "other", "worse", "loser"),
-}
 TICK = 0.3  # seconds between two looks at a transfer
 PASTED = 1_000_000  # characters
 
@@ -51,7 +45,7 @@ def show_dataset(form: Form, record: Record, path: str) -> None:
     offers: dict[str, Sequence[str]] = {}
     if place == UPLOAD:
         columns = _show_upload(draft, path)
-        offers = {f"{path}.{inner.name}": columns for inner in record.fields if inner.name in USUAL}
+        offers = {f"{path}.{inner.name}": columns for inner in record.fields if inner.name.endswith("_column")}
         show_problems(form, source)
     else:
         name = named.removeprefix("hub:")
@@ -81,8 +75,9 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
     if draft.get(f"{path}.template") is not None:
         places = "".join(f"{{{name}}}, " for name in upload.columns if name != "prompt")
         st.caption(plain(f"In the template: {places}and {{prompt}} for the prompt column."))
+    names = show_survey(draft, path, upload)
     _show_split(draft, path, upload)
-    return upload.columns
+    return list(dict.fromkeys([*names, *upload.columns]))
 
 
 @dataclass
@@ -176,15 +171,10 @@ def _with_columns(draft: Draft, path: str, upload: Upload) -> dict[str, Json]:
     """The upload as the source, with the columns that are most likely meant."""
     described = draft.get(path)
     described = described if isinstance(described, dict) else {}
-    wanted = [name for name in USUAL if name in described]
-    found: dict[str, Json] = {
-        f"{path}.{name}": next((usual for usual in USUAL[name] if usual in upload.columns), None) for name in wanted
-    }
+    found: dict[str, Json] = {f"{path}.{name}": value for name, value in columns_for(upload, described).items()}
     if "shares" in described:  # of the sources of other rows
         found[f"{path}.shares"] = {}
-    prompt = f"{path}.prompt_column"
-    first = upload.columns[0] if upload.columns else ""
-    return {f"{path}.source": f"upload:{upload.id}", **found, prompt: found.get(prompt) or first}
+    return {f"{path}.source": f"upload:{upload.id}", **found}
 
 
 def _show_uploads(draft: Draft, path: str) -> Upload | None:

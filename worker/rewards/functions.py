@@ -25,9 +25,14 @@ from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
 
 class Verifier(TypedDict, total=False):
-    """How a task checks an answer: `kind` is exact, numeric, countdown or reasoning_gym, the rest belongs to the kind."""
+    """How a task checks an answer: `kind` is exact, numeric, countdown or reasoning_gym, the rest belongs to the kind.
+
+    Of `accepted` references each is right; with a `problem` nothing can be compared.
+    """
 
     kind: str
+    accepted: list[str]
+    problem: str
     numbers: list[int]
     target: int
     dataset: str
@@ -73,8 +78,14 @@ def correctness_score(completion: Completion, *, extract: str, match: str, readi
     """
     how = completion.verifier["kind"] if match == "task" else match
     if reading > FIRST and how in ("exact", "numeric", "symbolic"):
-        verdict = _verdict(completion, extract, match_of(_reference(completion)) if match == "task" else how)
-        return verdict if isinstance(verdict, Unclear) else float(verdict)
+        if "problem" in completion.verifier:
+            raise ValueError(completion.verifier["problem"])
+        references = completion.verifier.get("accepted") or [_reference(completion)]
+        verdicts = [
+            _verdict(completion.text, one, extract, match_of(one) if match == "task" else how) for one in references
+        ]
+        best = max(verdicts, key=lambda verdict: (verdict is True, isinstance(verdict, Unclear)))
+        return best if isinstance(best, Unclear) else float(best)
     answer = find_answer(completion.text, extract)
     if answer is None:
         return 0.0
@@ -97,9 +108,8 @@ def correctness_score(completion: Completion, *, extract: str, match: str, readi
             raise ValueError(f"there is no way {how!r} to compare answers")
 
 
-def _verdict(completion: Completion, extract: str, how: str) -> Verdict:
+def _verdict(text: str, reference: str, extract: str, how: str) -> Verdict:
     """What a person would say of the answer. The reference is looked at first: whether it can be compared depends on it alone."""
-    reference = _reference(completion)
     if how == "numeric" and is_words(reference_in(reference)):
         how = "exact"
     compare: Callable[[str, str], Verdict] = text_verdict if how == "exact" else numeric_verdict
@@ -108,7 +118,7 @@ def _verdict(completion: Completion, extract: str, how: str) -> Verdict:
 
         compare = value_verdict
     compare("", reference)
-    answer = find_answer(completion.text, extract, NEWEST)
+    answer = find_answer(text, extract, NEWEST)
     return False if answer is None else compare(answer, reference)
 
 

@@ -172,7 +172,8 @@ def _limit(what: int, most: int) -> None:
 def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], completions: Sequence[Completion]) -> None:
     """Import what some matches need, so that its seconds are not counted against the first completion."""
     matches = {function["params"].get("match") for function in functions}
-    references = [one.answer for one in completions if one.verifier.get("kind") == "exact" and one.answer is not None]
+    exact = [one for one in completions if one.verifier.get("kind") == "exact" and one.answer is not None]
+    references = [text for one in exact for text in one.verifier.get("accepted", [one.answer or ""])]
     if "symbolic" in matches or ("task" in matches and "symbolic" in map(match_of, references)):
         importlib.import_module("worker.rewards.symbolic")
     if "task" in matches and any(completion.verifier.get("kind") == "reasoning_gym" for completion in completions):

@@ -7,14 +7,16 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from backend.contract.base import Json
+from backend.contract.cells import Cells
 from backend.contract.chat import message_problem, prompt_problem, raw_problem
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
+from backend.contract.references import accepted, object_problem
 from backend.contract.task import (
-    PLACES,
     Dataset,
     as_text,
     digest,
+    filled,
     held_out_keys,
     is_missing,
     missing_text,
@@ -26,7 +28,7 @@ from backend.contract.task import (
 )
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, system_message
 
-Row = dict[str, Json]
+Row = Cells
 
 
 def read_jsonl(content: bytes) -> list[tuple[int, Row]]:
@@ -48,7 +50,7 @@ def _row(number: int, line: str) -> Row:
         raise _unreadable(f"has no JSON in line {number}: {error}") from None
     if not isinstance(row, dict):
         raise _unreadable(f"has a {type(row).__name__} in line {number}; each line must hold one JSON object")
-    return row
+    return Cells(row)
 
 
 def _unreadable(what: str) -> TaskError:
@@ -74,7 +76,7 @@ def read_hub(name: str, subset: str | None, split: str) -> list[tuple[int, Row]]
     try:
         dataset = datasets.load_dataset(f"hf://datasets/{name}", subset, split=split)
         # Dates and the like become text: a row is JSON.
-        return [(number, json.loads(json.dumps(row, default=str))) for number, row in enumerate(dataset, 1)]
+        return [(number, Cells(json.loads(json.dumps(row, default=str)))) for number, row in enumerate(dataset, 1)]
     except datasets.exceptions.DatasetNotFoundError as error:
         raise TaskError(
             "dataset_unknown", f"the data set {name} is not on the Hub, or not open to you: {error}"
@@ -147,17 +149,6 @@ def prompt_of(
     return turns[-1]["content"], (*(() if turns[0]["role"] == "system" else system_message(prompted)), *turns)
 
 
-def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
-    """The template with its places filled, in one pass: what is filled in is text, whatever it holds. Other braces stay."""
-
-    def value(place: re.Match[str]) -> str:
-        if place[1] == "prompt":
-            return prompt
-        return as_text(row[place[1]]) if place[1] in row else place[0]
-
-    return PLACES.sub(value, template)
-
-
 def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
     """The messages of a chat in row `number`. Raises TaskError if one is not a text by a known role."""
     problem = message_problem(number, messages)
@@ -175,7 +166,7 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     rows = read_rows(task, fetch_upload)
     columns = {name for _, row in rows for name in row}
     others = template_columns(task.template, columns)
-    for column in (task.prompt_column, task.answer_column, task.source_column, *others):
+    for column in (task.prompt_column, task.answer_column, task.numbers_column, task.source_column, *others):
         if column is not None:
             require_column(column, rows)
     keys = prompt_keys(task.prompt_column, rows)
@@ -204,10 +195,29 @@ def _item(task: Dataset, number: int, row: Row) -> Item:
         question=question,
         messages=messages,
         answer=answer,
-        verifier={"kind": "exact"},
+        verifier=_verifier(task, number, row),
         columns=row,
         source=source_of(task.source_column, row),
     )
+
+
+def _verifier(task: Dataset, number: int, row: Row) -> Mapping[str, Json]:
+    """How an answer to the row is checked. Raises TaskError for a row of Countdown without whole numbers."""
+    cell = None if task.answer_column is None else row[task.answer_column]
+    if task.numbers_column is None:
+        several: Json = list(accepted(cell))
+        problem = object_problem(number, str(task.answer_column), cell)
+        return (
+            {"kind": "exact"} | ({"accepted": several} if several else {}) | ({"problem": problem} if problem else {})
+        )
+    numbers, target = ([int(one) for one in _WHOLE.findall(as_text(part))] for part in (row[task.numbers_column], cell))
+    if not numbers or len(target) != 1:
+        text = f"row {number} has no numbers in {task.numbers_column}, or no target in {task.answer_column}; both are whole numbers"
+        raise TaskError("dataset_columns", text)
+    return {"kind": "countdown", "numbers": list[Json](numbers), "target": target[0]}
+
+
+_WHOLE = re.compile(r"-?\d+")
 
 
 def _parts(task: Dataset, train: Sequence[Item]) -> list[tuple[Sequence[Item], float]]:

@@ -1,0 +1,187 @@
+"""A row of a person's data, whose columns also go by what stands in their cells: a struct's field, a chat's turns, the letters of a choice.
+
+    reward_model.ground_truth   the field of a struct, also of one that is written as JSON
+    messages.chat               the turns that are asked: all up to the user's last one
+    messages.answer             the assistant's answer behind them
+    choices.lettered            A. …, B. …, on a line each
+    answer.letter               the letter of a choice that is given by its index from 0; `letter_from_1`: from 1
+    instruction + input         both, one below the other; what is empty is left out
+    chosen & rejected           what both begin with: the turns, or the words
+    chosen - rejected           what chosen has beyond that
+
+A column whose own name is written so comes first: what a name meant yesterday it means today.
+"""
+
+import json
+import re
+from collections.abc import Callable, Container, Mapping
+from typing import cast
+
+from backend.contract.base import Json
+from backend.contract.turns import Turns, turns_in, written
+
+CHAT, ANSWER, LETTERED, LETTER, LETTER_FROM_1 = "chat", "answer", "lettered", "letter", "letter_from_1"
+"""What is made of a whole cell."""
+
+_OF_TWO = re.compile(r" ([&+-]) ")
+
+
+class Cells(dict[str, Json]):
+    """A row. Names as above are found by `[]`, `in` and `get`; only the columns themselves are counted and listed."""
+
+    def __missing__(self, name: str) -> Json:
+        if (found := _made(self, name)) is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _made(self, name) is not None)
+
+    def get(self, name: str, default: Json = None) -> Json:  # type: ignore[override]
+        """The cell, or what is made of cells under this name."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def base_of(name: str, columns: Container[str]) -> str | None:
+    """The column of which a name is made, of two the first; None if there is none."""
+    if name in columns:
+        return name
+    first, *others = _OF_TWO.split(name, maxsplit=1)
+    if others:
+        return base_of(first, columns) if base_of(others[1], columns) is not None else None
+    dots = (at for at, sign in enumerate(name) if sign == ".")
+    return next((name[:at] for at in dots if name[:at] in columns), None)
+
+
+def _made(row: Mapping[str, Json], name: str) -> Json:
+    """What is made of the row's cells under a name that is no column's; None if nothing is."""
+    if two := _OF_TWO.search(name):
+        first, second = (row.get(part) for part in (name[: two.start()], name[two.end() :]))
+        return _OPERATIONS[two[1]](first, second)
+    base = base_of(name, row.keys()) if "." in name else None
+    return None if base is None else _within(row[base], name[len(base) + 1 :])
+
+
+def _within(cell: Json, path: str) -> Json:
+    """The part of a cell at a dotted path."""
+    inside = cell if not isinstance(cell, str) else (_objects(cell) if path not in VIEWS else cell)
+    if isinstance(inside, dict):
+        if path in inside:
+            return inside[path]
+        first, _, rest = path.partition(".")
+        if rest and first in inside:
+            return _within(inside[first], rest)
+    return VIEWS[path](cell) if path in VIEWS else None
+
+
+def _objects(text: str) -> Json:
+    """A struct that is written as JSON; else the text."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return cast(Json, json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _chat(cell: Json) -> Json:
+    turns = turns_in(cell)
+    last = next((place for place in reversed(range(len(turns))) if turns[place]["role"] == "user"), None)
+    return None if last is None or len(turns) > last + 2 else cast(Json, turns[: last + 1])
+
+
+def _answer(cell: Json) -> Json:
+    """The last turn, if it is the assistant's and follows on another's, or is all there is."""
+    *before, last = turns_in(cell) or [{"role": "", "content": ""}]
+    follows = not before or before[-1]["role"] != "assistant"
+    return last["content"] if last["role"] == "assistant" and follows else None
+
+
+def _choices(cell: Json) -> list[tuple[str, str]]:
+    """The choices with their letters: of a list, of an object by letters, or of two lists, `text` and `label`."""
+    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
+        cell = written(cell)
+    if isinstance(cell, dict) and isinstance(texts := cell.get("text"), list):
+        labels = cell.get("label", cell.get("labels"))
+        letters = [str(one) for one in labels] if isinstance(labels, list) else letters_of(len(texts))
+        return list(zip(letters, map(str, texts), strict=False))
+    if isinstance(cell, dict):
+        return [(str(letter), str(text)) for letter, text in cell.items() if text not in (None, "")]
+    if not isinstance(cell, list):
+        return []
+    if all(isinstance(one, dict) and {"label", "text"} <= one.keys() for one in cell):
+        return [(str(one["label"]), str(one["text"])) for one in cell if isinstance(one, dict)]
+    return list(zip(letters_of(len(cell)), map(str, cell), strict=True))
+
+
+def letters_of(count: int) -> list[str]:
+    """A, B, C, …, as many as there are choices, at most 26."""
+    return [chr(ord("A") + place) for place in range(min(count, 26))]
+
+
+def _lettered(cell: Json) -> Json:
+    return "\n".join(f"{letter}. {text}" for letter, text in _choices(cell)) or None
+
+
+def _letter(cell: Json, first: int) -> Json:
+    """Of an index the letter; a letter stays."""
+    text = str(cell).strip().strip("().")
+    if isinstance(cell, bool) or not re.fullmatch(r"[0-9]{1,2}(\.0)?|[A-Za-z]", text):
+        return None
+    if text.isalpha():
+        return text.upper()
+    place = int(float(text)) - first
+    return chr(ord("A") + place) if 0 <= place < 26 else None
+
+
+VIEWS: Mapping[str, Callable[[Json], Json]] = {
+    CHAT: _chat,
+    ANSWER: _answer,
+    LETTERED: _lettered,
+    LETTER: lambda cell: _letter(cell, 0),
+    LETTER_FROM_1: lambda cell: _letter(cell, 1),
+}
+
+
+def _joined(first: Json, second: Json) -> Json:
+    texts = [
+        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+        for one in (first, second)
+        if one not in (None, "", [])
+    ]
+    return "\n\n".join(text.strip() for text in texts) or None
+
+
+def _divided(first: Json, second: Json) -> tuple[Json, Json]:
+    """What two cells begin with, and what the first has beyond it; None where there is nothing, or more than an answer."""
+    one, other = turns_in(first), turns_in(second)
+    if one and other:
+        shared = 0
+        while shared < min(len(one), len(other)) and one[shared] == other[shared]:
+            shared += 1
+        shared -= shared == min(len(one), len(other))  # equal answers: one ends where the other does
+        behind: Turns = one[shared:]
+        if shared < 1 or one[shared - 1]["role"] != "user" or len(behind) != 1 or len(other) != shared + 1:
+            return None, None
+        return cast(Json, one[:shared]), behind[0]["content"] if behind[0]["role"] == "assistant" else None
+    if not (isinstance(first, str) and isinstance(second, str)):
+        return None, None
+    same = 0
+    for left, right in zip(first, second, strict=False):
+        if left != right:
+            break
+        same += 1
+    # a word belongs to the answers as a whole
+    while same and not first[same - 1].isspace():
+        same -= 1
+    return (first[:same].rstrip() or None), first[same:].strip() or None
+
+
+_OPERATIONS: Mapping[str, Callable[[Json, Json], Json]] = {
+    "+": _joined,
+    "&": lambda first, second: _divided(first, second)[0],
+    "-": lambda first, second: _divided(first, second)[1],
+}

@@ -1,0 +1,57 @@
+"""What stands in a person's rows, and how a task or pairs would read them: asked by the form, by preflight, and by scripts."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backend.contract.base import Frozen, Json, Record
+from backend.contract.task import Column, Prompt
+
+
+class SurveyQuery(Frozen):
+    """What the rows are for, and the columns as a person chose them; without `prompt_column` they are guessed."""
+
+    use: Literal["task", "pairs"] = "task"
+    prompt_column: Column | None = None
+    answer_column: Column | None = None
+    numbers_column: Column | None = None
+    chosen_column: Column | None = None
+    rejected_column: Column | None = None
+    template: Prompt = "{prompt}"
+
+
+class Example(Record):
+    """One row as the model will read it, and what its completions are compared with; of pairs, both answers."""
+
+    row: int
+    prompt: str
+    reference: str | None = None
+    compared: str | None = None  # how: as a number, as mathematics, as a text
+    chosen: str | None = None
+    rejected: str | None = None
+
+
+class Worked(Record):
+    """A reference, an answer that is right, and one that is wrong: as the worker would say."""
+
+    reference: str
+    right: str
+    wrong: str
+
+
+class Survey(Record):
+    """What the first rows show.
+
+    `fields` are those of the task or the pairs that name columns; `question` is what only a person can say, and `problem` why
+    no run can read the rows so. `matches` counts the references that are read as a number, as mathematics, or as a text.
+    """
+
+    rows: int
+    fields: dict[str, Json] = {}
+    question: str | None = None
+    problem: str | None = None
+    said: list[str] = []
+    columns: Annotated[list[str], Field(max_length=1000)] = []
+    examples: list[Example] = []
+    matches: dict[Literal["numeric", "symbolic", "exact"], int] = {}
+    worked: list[Worked] = []

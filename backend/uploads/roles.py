@@ -1,0 +1,234 @@
+"""Which column is what: guessed from the names of columns and from what stands in them; what is not sure is asked."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from backend.contract.base import Json
+from backend.contract.cells import ANSWER, CHAT, LETTER, LETTER_FROM_1, LETTERED, Cells
+from backend.contract.task import as_text, is_missing
+from backend.contract.turns import turns_in
+from backend.uploads.seen import (
+    ANSWERS,
+    CHOICES,
+    CHOSEN,
+    COUNTERPARTS,
+    IDS,
+    NEARLY_ALL,
+    NUMBERS,
+    PASSAGES,
+    PLACES,
+    PROMPTS,
+    REJECTED,
+    TESTS,
+    Column,
+    columns_of,
+    named,
+    plain,
+    rank,
+    tokens,
+)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each field of a task or of pairs should be, why, and what only a person can say."""
+
+    fields: Mapping[str, Json]
+    question: str | None = None
+    said: Sequence[str] = ()
+    columns: Sequence[str] = field(default_factory=list)  # that may be named, with those that are made
+
+
+def of_task(rows: Sequence[Cells]) -> Roles:
+    """The columns of a task: prompts, reference answers, and what they need beside them."""
+    columns = columns_of(rows)
+    prompts = [one for one in named(columns, PROMPTS) if one.unasked is None]
+    numbers = next((one for one in named(columns, NUMBERS) if one.share(list) == 1.0), None)
+    targets = (one for one in named(columns, ANSWERS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
+    if numbers is not None and (target := next(targets, None)):
+        return _countdown(columns, numbers, target, prompts)
+    question = None
+    if not prompts:
+        others = [one for one in columns if one.unasked is None and rank(one.name, ANSWERS) is None]
+        prompts = sorted(others, key=lambda one: -one.words)[:1]
+        if not prompts:
+            return Roles({}, no_prompts(columns), columns=[one.name for one in columns])
+        if len(columns) > 2:
+            question = f"Which column holds the prompts? {prompts[0].name} is taken; there are {listed(columns)}."
+    prompt = prompts[0]
+    name, why = _asked(prompt, columns)
+    said = [f"{name} is asked: {why}"] if why else []
+    fields: dict[str, Json] = {"prompt_column": name, "answer_column": _answer(columns, prompt)}
+    if choices := _choices(columns, prompt):
+        fields |= choices | (
+            {"prompt_column": f"{name} + {choices['prompt_column']}"} if "prompt_column" in choices else {}
+        )
+        said.append("the choices stand below the question, each with its letter")
+    if any(plain(one.name) == "source" for one in columns):
+        fields["source_column"] = next(one.name for one in columns if plain(one.name) == "source")
+    if tests := [one for one in named(columns, TESTS) if "." not in one.name]:
+        said.append(f"{tests[0].name} looks like tests of code: a Python reward of your own runs them")
+    made = [fields["prompt_column"], fields["answer_column"], name]
+    return Roles(
+        fields,
+        question,
+        said,
+        list(dict.fromkeys([*(str(one) for one in made if one), *(one.name for one in columns)])),
+    )
+
+
+_WHOLE = re.compile(r"-?\d+(\.0)?")
+
+
+def _countdown(columns: Sequence[Column], numbers: Column, target: Column, prompts: Sequence[Column]) -> Roles:
+    """Rows of Countdown: numbers, and a target that an expression of them should reach."""
+    fields: dict[str, Json] = {"answer_column": target.name, "numbers_column": numbers.name}
+    if prompts:
+        fields["prompt_column"] = _asked(prompts[0], columns)[0]
+    else:
+        fields["prompt_column"] = f"{numbers.name} + {target.name}"
+        fields["template"] = (
+            f"Using the numbers {{{numbers.name}}}, each at most once, and + - * /, write an expression that equals "
+            f"{{{target.name}}}. Put it between <answer> and </answer>."
+        )
+    said = f"these are Countdown's rows: an answer is right if it reaches {target.name} with the {numbers.name}"
+    return Roles(fields, said=[said], columns=[str(fields["prompt_column"]), *(one.name for one in columns)])
+
+
+def _asked(prompt: Column, columns: Sequence[Column]) -> tuple[str, str | None]:
+    """The name of what is asked, and why, if it is more than the column itself."""
+    if prompt.chat:
+        as_it_is = all((turns := turns_in(cell)) == cell and turns[-1]["role"] == "user" for cell in prompt.there)
+        return (prompt.name, None) if as_it_is else (f"{prompt.name}.{CHAT}", "the turns up to the user's last one")
+    beside = {
+        plain(one.name): one
+        for one in columns
+        if one.name != prompt.name and one.there and one.share((str, int, float)) == 1.0
+    }
+    for word, others in (("instruction", "input"), ("input", "instruction")):
+        if plain(prompt.name) == word and others in beside:
+            first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
+            return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
+    passage = next((one for word, one in beside.items() if word in PASSAGES and one.words >= 3), None)
+    if passage is not None:
+        return f"{passage.name} + {prompt.name}", f"the {passage.name}, and below it the {prompt.name}"
+    return prompt.name, None
+
+
+def _answer(columns: Sequence[Column], prompt: Column) -> str | None:
+    """The column of the reference answers, if any: by its name, a chat's last turn, or the only other one."""
+    usable = [
+        one
+        for one in columns
+        if one.name != prompt.name and one.there and not one.share(dict) and not tokens(one.name) & PLACES
+    ]
+    if found := named(usable, ANSWERS):
+        return f"{found[0].name}.{ANSWER}" if found[0].chat else found[0].name
+    if prompt.chat and all(turns_in(cell)[-1:] and turns_in(cell)[-1]["role"] == "assistant" for cell in prompt.there):
+        return f"{prompt.name}.{ANSWER}"
+    others = [one for one in usable if one.unasked in (None, "holds numbers") and not tokens(one.name) & IDS]
+    return others[0].name if len(columns) == 2 and others else None
+
+
+def _choices(columns: Sequence[Column], prompt: Column) -> dict[str, Json] | None:
+    """Fields of a multiple choice, whose answer is a letter or an index; None if it is none."""
+    lettered = f"x.{LETTERED}"
+    lists = [
+        one
+        for one in named(columns, CHOICES)
+        if one.there and "." not in one.name and lettered in Cells(x=one.there[0])
+    ]
+    options = {match[1].upper(): one for one in columns if one != prompt and (match := _OPTION.fullmatch(one.name))}
+    answers = [one for one in named(columns, ANSWERS) if one not in (prompt, *lists[:1]) and "." not in one.name]
+    if not answers or not (lists or {"A", "B"} <= options.keys()):
+        return None
+    fields: dict[str, Json] = {}
+    if lists:
+        count = len(str(Cells(x=lists[0].there[0]).get(lettered)).splitlines())
+        fields["prompt_column"] = f"{lists[0].name}.{LETTERED}"
+    else:
+        count = len(options)
+        fields["template"] = "\n".join(
+            ["{prompt}\n", *(f"{letter}. {{{options[letter].name}}}" for letter in sorted(options))]
+        )
+    answer, texts = answers[0].name, [text.strip() for text in answers[0].texts]
+    if all(map(_WHOLE.fullmatch, texts)):
+        places = {int(float(text)) for text in texts}
+        fields["answer_column"] = f"{answer}.{LETTER_FROM_1 if 0 not in places and count in places else LETTER}"
+    else:
+        fields["answer_column"] = answer
+    return fields
+
+
+_OPTION = re.compile(r"(?:option|choice|answer|opt)?[ _]?([A-Ea-e])")
+
+
+def of_pairs(rows: Sequence[Cells]) -> Roles:
+    """The columns of preference pairs; without a column of prompts, what both answers begin with."""
+    columns = columns_of(rows)
+    names = [one.name for one in columns]
+    found = [next(iter(named(columns, words)), None) for words in (CHOSEN, REJECTED)]
+    chosen, rejected = found
+    if chosen is None or rejected is None or chosen.name == rejected.name:
+        label = next((one.name for one in columns if COUNTERPARTS.search(one.name)), None)
+        beside = f"; {label} seems to say which of two others is better" if label else ""
+        text = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: write chosen and rejected."
+        return Roles({}, text, columns=names)
+    shared, beyond, other = (
+        f"{chosen.name} & {rejected.name}",
+        f"{chosen.name} - {rejected.name}",
+        f"{rejected.name} - {chosen.name}",
+    )
+    begin = [
+        row.get(shared)
+        for row in rows
+        if not is_missing(row.get(chosen.name)) or not is_missing(row.get(rejected.name))
+    ]
+    implicit: dict[str, Json] = {"prompt_column": shared, "chosen_column": beyond, "rejected_column": other}
+    offered = [shared, beyond, other, *names]
+    prompts = [one for one in named(columns, PROMPTS) if one.unasked is None and one not in (chosen, rejected)]
+    share = sum(one is not None for one in begin) / max(1, len(begin))
+    both = chosen.chat and rejected.chat
+    if share >= NEARLY_ALL and (both or _repeats(prompts, chosen, rejected)):
+        return Roles(
+            implicit, said=[f"the prompt is what {chosen.name} and {rejected.name} begin with"], columns=offered
+        )
+    if prompts:
+        fields = {"prompt_column": _asked(prompts[0], columns)[0]}
+        answers = {
+            f"{kind}_column": f"{one.name}.{ANSWER}" if one.chat else one.name
+            for kind, one in (("chosen", chosen), ("rejected", rejected))
+        }
+        return Roles(
+            {**fields, **answers}, columns=list(dict.fromkeys([*fields.values(), *answers.values(), *offered]))
+        )
+    words = sum(len(as_text(one).split()) for one in begin if one is not None) / max(1, len(begin))
+    if share >= NEARLY_ALL and words >= 1.5:
+        return Roles(
+            implicit, said=[f"the prompt is what {chosen.name} and {rejected.name} begin with"], columns=offered
+        )
+    return Roles({"chosen_column": chosen.name, "rejected_column": rejected.name}, no_prompts(columns), columns=names)
+
+
+def _repeats(prompts: Sequence[Column], chosen: Column, rejected: Column) -> bool:
+    """Whether both answers repeat the prompt that a column has."""
+    if not prompts or len(prompts[0].cells) != len(chosen.cells):
+        return False
+    rows = [
+        [as_text(cell).strip() for cell in cells]
+        for cells in zip(prompts[0].cells, chosen.cells, rejected.cells, strict=True)
+        if not any(map(is_missing, cells))
+    ]
+    return bool(rows) and sum(a.startswith(p) and b.startswith(p) for p, a, b in rows) >= NEARLY_ALL * len(rows)
+
+
+def listed(columns: Sequence[Column]) -> str:
+    """Of the columns, as far as they are short in all."""
+    return f"{', '.join(one.name for one in columns):.500}"
+
+
+def no_prompts(columns: Sequence[Column]) -> str:
+    """That nothing can be asked, with what stands in each column."""
+    said = "; ".join(f"{one.name} {one.unasked}" for one in columns if one.unasked)
+    return f"No column holds prompts{': ' if said else ''}{said:.500}. Add a column of prompts, or name one of {listed(columns)}."

@@ -1,0 +1,151 @@
+"""The columns of a person's rows as they are seen: what stands in them, and what their names mean in several languages."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from backend.contract.base import Json
+from backend.contract.cells import Cells
+from backend.contract.task import LONGEST_NAME, as_text, is_missing
+from backend.contract.turns import turns_in, written
+
+NEARLY_ALL = 0.95
+
+
+def plain(name: str) -> str:
+    """A name without case, accents and signs; of a struct's field its own name."""
+    decomposed = unicodedata.normalize("NFKD", name.rpartition(".")[2])
+    return "".join(sign for sign in decomposed if sign.isalnum()).casefold()
+
+
+def _words(text: str) -> list[str]:
+    return [plain(word) for word in text.split()]
+
+
+# The likeliest first; the languages of most data sets.
+PROMPTS = _words(
+    "prompt prompts question problem query instruction input user_prompt Frage Aufgabe Eingabe Anweisung problème pregunta problema entrada "
+    "instrucción domanda richiesta pergunta vraag opgave pytanie zadanie вопрос задача запрос 问题 问 题目 題目 問題 質問 질문 문제 سؤال "
+    "messages conversations conversation chat dialog dialogue turns text"
+)
+ANSWERS = _words(
+    "ground_truth gold_answer final_answer correct_answer reference_answer expected_answer answer answers answer_key gold reference expected truth "
+    "correct solution target label labels result output response completion Antwort Lösung Ergebnis réponse résultat respuesta solución resultado "
+    "risposta soluzione resposta antwoord oplossing odpowiedź rozwiązanie ответ решение 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
+)
+CHOSEN = _words(
+    "chosen preferred better winner accepted good positive win bevorzugt besser elegido preferido choisi préféré"
+)
+REJECTED = _words(
+    "rejected dispreferred other worse loser declined bad negative lose abgelehnt schlechter rechazado rejeté"
+)
+PASSAGES = _words("context passage paragraph article document Kontext contexte contexto")
+CHOICES = _words("choices options endings alternatives candidates Auswahl opciones")
+NUMBERS = _words("nums numbers Zahlen")
+TESTS = _words("test tests test_list unit_tests test_cases private_tests public_tests asserts input_output")
+IDS = frozenset(_words("id ids uuid guid idx index nr no num number key hash url row"))
+PLACES = frozenset(_words("start end offset"))
+COUNTERPARTS = re.compile(r"better|preferred|chosen|winner|winning|preference|label", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or what is made of one under a name (`cells.py`), with its cells; None where a row has nothing."""
+
+    name: str
+    cells: Sequence[Json]
+
+    @cached_property
+    def there(self) -> list[Json]:
+        """The cells that hold something."""
+        return [cell for cell in self.cells if not is_missing(cell)]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """As they would be written into a prompt."""
+        return [as_text(cell) for cell in self.there]
+
+    def share(self, kind: type | tuple[type, ...]) -> float:
+        """Of the cells that hold something, how many are of a type."""
+        return sum(isinstance(cell, kind) and not isinstance(cell, bool) for cell in self.there) / max(
+            1, len(self.there)
+        )
+
+    @cached_property
+    def chat(self) -> bool:
+        """Whether nearly all cells are chats."""
+        return bool(self.there) and sum(bool(turns_in(cell)) for cell in self.there) >= NEARLY_ALL * len(self.there)
+
+    @cached_property
+    def words(self) -> float:
+        """Words in a cell, on the average."""
+        return sum(len(text.split()) for text in self.texts) / max(1, len(self.texts))
+
+    @cached_property
+    def unasked(self) -> str | None:
+        """Why no prompt is made of it; None if one could be."""
+        if not self.there:
+            return "is empty"
+        if len(self.there) > 1 and len(set(self.texts)) == 1:
+            return "has one value throughout"
+        if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", text) for text in self.texts):
+            return "holds numbers"
+        of_a_list = {isinstance(cell, dict) or (isinstance(cell, list) and not turns_in(cell)) for cell in self.there}
+        if of_a_list == {True}:
+            return "holds lists or objects"
+        one_word = not any(" " in text.strip() for text in self.texts)
+        if one_word and (tokens(self.name) & IDS or all(map(_is_id, self.texts))):
+            return "holds ids"
+        return None
+
+
+def _is_id(text: str) -> bool:
+    """A hash, a file's name or a running number with letters."""
+    return (
+        re.fullmatch(r"[\w./:-]{0,80}\d[\w./:-]{0,80}", text) is not None and re.search(r"[A-Za-z]", text) is not None
+    )
+
+
+def tokens(name: str) -> set[str]:
+    """The words that a name is made of, as `plain` has them."""
+    parts = re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name.rpartition(".")[2])
+    return {plain(part) for part in parts if part}
+
+
+def rank(name: str, words: Sequence[str]) -> float | None:
+    """How likely a name means one of the words: its place, later if the word is a part of it or the name a struct's field."""
+    nested = 0.5 * name.count(".")
+    name = name.removesuffix(".text").removesuffix(".value")
+    if (whole := plain(name)) in words:
+        return words.index(whole) + nested
+    places = [words.index(part) for part in tokens(name) if part in words]
+    return len(words) + min(places) + nested if places else None
+
+
+def named(columns: Sequence[Column], words: Sequence[str]) -> list[Column]:
+    """Those whose name means one of the words, the likeliest first."""
+    ranked = [(place, column) for column in columns if (place := rank(column.name, words)) is not None]
+    return [column for _, column in sorted(ranked, key=lambda one: one[0])]
+
+
+def columns_of(rows: Sequence[Cells]) -> list[Column]:
+    """The columns, each followed by the fields of its structs."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [column for name in names for column in _with_fields(Column(name, [row.get(name) for row in rows]), rows)]
+
+
+def _with_fields(column: Column, rows: Sequence[Cells]) -> Iterator[Column]:
+    yield column
+    objects = [one if isinstance(one, dict) else _object(one) for one in column.there]
+    if objects and all(objects) and not column.chat:
+        for name in dict.fromkeys(name for one in objects for name in one or ()):
+            made = f"{column.name}.{name}"
+            if column.name.count(".") < 2 and len(made) <= LONGEST_NAME:
+                yield from _with_fields(Column(made, [row.get(made) for row in rows]), rows)
+
+
+def _object(cell: Json) -> dict[str, Json] | None:
+    found = written(cell) if isinstance(cell, str) and cell.lstrip().startswith("{") else None
+    return found if isinstance(found, dict) else None

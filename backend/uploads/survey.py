@@ -1,0 +1,164 @@
+"""Looks at the rows of an upload: which column is what, how the model will read them, and what answers are compared with."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from backend.contract.base import Json
+from backend.contract.cells import Cells
+from backend.contract.references import accepted, object_problem
+from backend.contract.survey import Example, Survey, SurveyQuery, Worked
+from backend.contract.task import as_text, digest, filled, is_missing, missing_text
+from backend.contract.turns import turns_in
+from backend.contract.verdicts import match_of, number_in, numeric_verdict, reference_in, text_verdict
+from backend.uploads import jsonl
+from backend.uploads.roles import Roles, of_pairs, of_task
+
+GUESSED_ROWS = 500
+LOOKED_AT_ROWS = 10_000
+LOOKED_AT_BYTES = 32 * 2**20
+SHOWN = 3
+SHOWN_CHARACTERS = 2000
+FREE_WORDS = 25
+"""A reference of more words is a text that no completion repeats."""
+
+
+@lru_cache(maxsize=64)
+def survey(path: Path, query: SurveyQuery) -> Survey:
+    """Of the first rows; a file's number is never given again."""
+    rows = list(_first(path))
+    roles = guess(rows, query.use)
+    fields = (
+        dict(roles.fields)
+        if query.prompt_column is None
+        else query.model_dump(exclude={"use", *(("template",) if query.use == "pairs" else ())}, exclude_none=True)
+    )
+    guessed = query.prompt_column is None
+    base = Survey(
+        rows=len(rows),
+        fields=fields,
+        question=roles.question if guessed else None,
+        said=list(roles.said) if guessed else [],
+        columns=list(roles.columns)[:1000],
+    )
+    if "prompt_column" not in fields:
+        return base
+    found = _of_pairs(rows, fields) if query.use == "pairs" else _of_task(rows, fields)
+    return base.model_copy(update={**found, "said": [*base.said, *cast(list[str], found.get("said", []))]})
+
+
+def _first(path: Path) -> Iterator[Cells]:
+    size = 0
+    for row in islice(jsonl.rows_of(path), LOOKED_AT_ROWS):
+        yield row
+        size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
+        if size > LOOKED_AT_BYTES:
+            return
+
+
+def guess(rows: Sequence[Cells], use: str) -> Roles:
+    """Which column is what, by the first of the rows."""
+    return (of_pairs if use == "pairs" else of_task)(rows[:GUESSED_ROWS])
+
+
+def _of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+    prompt_column, answer_column = str(fields["prompt_column"]), fields.get("answer_column")
+    numbers, template = fields.get("numbers_column"), str(fields.get("template") or "{prompt}")
+    matches, free, examples, worked = Counter[str](), 0, list[Example](), dict[str, list[Worked]]()
+    answers: dict[str, set[str]] = defaultdict(set)
+    problem = _unread(rows, [prompt_column, *([str(answer_column)] if answer_column else [])])
+    for number, row in enumerate(rows, 1):
+        cell = row.get(str(answer_column)) if answer_column else None
+        if number <= SHOWN:
+            examples.append(_example(number, row, prompt_column, template, cell, numbers=bool(numbers)))
+        if is_missing(cell) or numbers:
+            continue
+        problem = problem or object_problem(number, str(answer_column), cell)
+        reference = as_text(cell)
+        match = "exact" if accepted(cell) else match_of(reference)
+        matches[match] += 1
+        free += match == "exact" and len(reference_in(reference).split()) > FREE_WORDS
+        answers[digest(as_text(row.get(prompt_column)))].add(reference)
+        if match not in worked and match != "symbolic" and not accepted(cell):
+            worked[match] = _worked(reference, match)
+    return {
+        "problem": problem,
+        "matches": dict(matches),
+        "examples": examples,
+        "worked": [one for ones in worked.values() for one in ones],
+        "said": list(_said_of(free, matches.total(), sum(len(each) > 1 for each in answers.values()))),
+    }
+
+
+def _said_of(free: int, references: int, ambiguous: int) -> Iterator[str]:
+    if 2 * free > references:
+        yield (
+            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats word for word: let a judge "
+            "compare them, or begin with a model that was trained on them (a warm start), with another reward than correctness"
+        )
+    if ambiguous:
+        yield f"{ambiguous:,} prompts occur with different references: no answer is right for all of them"
+
+
+def _unread(rows: Sequence[Cells], columns: Sequence[str]) -> str | None:
+    """That some rows have nothing under a name."""
+    for column in columns:
+        missing = [number for number, row in enumerate(rows, 1) if is_missing(row.get(column))]
+        if missing:
+            return missing_text(column, len(missing), missing[:5])
+    return None
+
+
+def _example(number: int, row: Cells, prompt_column: str, template: str, cell: Json, *, numbers: bool) -> Example:
+    prompt = row.get(prompt_column)
+    turns = turns_in(prompt) if isinstance(prompt, list) else []
+    asked = filled(template, turns.pop()["content"] if turns else as_text(prompt), row)
+    before = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in turns)
+    said = f"{before}{'user: ' if before else ''}{asked}"[:SHOWN_CHARACTERS]
+    if is_missing(cell):
+        return Example(row=number, prompt=said)
+    return Example(
+        row=number,
+        prompt=said,
+        reference=as_text(cell)[:SHOWN_CHARACTERS],
+        compared="by the expression's value" if numbers else compared(cell),
+    )
+
+
+def compared(cell: Json) -> str:
+    """How a reference is compared, in words."""
+    if several := accepted(cell):
+        return f"any of {', '.join(several[:5]):.200}"
+    reference = as_text(cell)
+    end = f"{reference_in(reference):.200}"
+    return f"{ {'numeric': 'as the number', 'symbolic': 'as mathematics:', 'exact': 'as the text'}[match_of(reference)] } {end}"
+
+
+def _worked(reference: str, match: str) -> list[Worked]:
+    """Two answers that were judged as the worker judges them; nothing if these are not one right and one wrong."""
+    end = reference_in(reference)
+    number = number_in(end)
+    right, wrong = (f"**{end}**", f"{float(number.value + 1):g}") if number is not None else (f"{end}.", f"not {end}")
+    judge = numeric_verdict if match == "numeric" else text_verdict
+    if len(end) > SHOWN_CHARACTERS or (judge(right, reference), judge(wrong, reference)) != (True, False):
+        return []
+    return [Worked(reference=reference[-200:], right=right, wrong=wrong)]
+
+
+def _of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+    columns = [str(fields[f"{name}_column"]) for name in ("prompt", "chosen", "rejected") if f"{name}_column" in fields]
+    equal = sum(len({as_text(row.get(column)) for column in columns[1:]}) == 1 for row in rows)
+    said = [f"{equal:,} rows have two equal answers, and are left out"] if equal and len(columns) == 3 else []
+    examples = []
+    for number, row in enumerate(rows[:SHOWN], 1):
+        chosen, rejected = (as_text(_last(row.get(column)))[:SHOWN_CHARACTERS] for column in columns[1:])
+        shown = _example(number, row, columns[0], "{prompt}", None, numbers=False)
+        examples.append(shown.model_copy(update={"chosen": chosen, "rejected": rejected}))
+    return {"problem": _unread(rows, columns), "examples": examples, "said": said}
+
+
+def _last(cell: Json) -> Json:
+    return turns_in(cell)[-1]["content"] if isinstance(cell, list) and turns_in(cell) else cell

@@ -1,0 +1,107 @@
+"""What the backend found in an upload: which column is what, three rows as the model will read them, and how answers are compared."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+from pydantic import ValidationError
+
+from backend.contract.base import Json
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Upload
+from backend.contract.survey import Survey, SurveyQuery
+from backend.contract.task import unknown_places
+from dashboard.form.draft import Draft
+from dashboard.format import counted, plain
+from dashboard.session import client
+
+NAMING = tuple(name for name in SurveyQuery.model_fields if name.endswith("_column"))
+_KINDS = {"numeric": "number", "symbolic": "formula", "exact": "text"}
+
+
+def survey_of(upload: Upload, described: Mapping[str, Json], *, guessed: bool = False) -> Survey | None:
+    """Of the columns that the form names, or of those that the rows suggest; None if the backend cannot say."""
+    asked = {
+        name: value for name, value in described.items() if name in SurveyQuery.model_fields and value and not guessed
+    }
+    use = "pairs" if "chosen_column" in described else "task"
+    try:
+        return client().survey_upload(upload.id, SurveyQuery.model_validate({**asked, "use": use}))
+    except (ApiError, Unreachable, ValidationError):
+        return None
+
+
+def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
+    """The fields of the form that name columns, as the rows suggest them; nothing is named where a person must say it."""
+    found = survey_of(upload, described, guessed=True)
+    return {} if found is None else _suggested(found, upload, described)
+
+
+def _suggested(found: Survey, upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
+    fields: dict[str, Json] = {name: found.fields.get(name) for name in (*NAMING, "source_column") if name in described}
+    for name in ("prompt_column", "chosen_column", "rejected_column"):
+        if name in described:
+            fields[name] = fields[name] or ""
+    other = "template" in described and unknown_places(str(described["template"]), upload.columns)
+    if other or "template" in found.fields:
+        fields["template"] = found.fields.get("template", "{prompt}")
+    return fields
+
+
+def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
+    """What is to be decided first, then what the rows become; returns the names that a field may have."""
+    described = draft.get(path)
+    named = described if isinstance(described, dict) else {}
+    guess = survey_of(upload, named, guessed=True)
+    if guess is None:
+        return []
+    suggested = _suggested(guess, upload, named)
+    other = {name: value for name, value in suggested.items() if named.get(name) != value}
+    if guess.question is not None:
+        st.warning(plain(guess.question), icon=":material/help:")
+    elif not other:
+        for said in guess.said:
+            st.caption(plain(f"{said[:1].upper()}{said[1:]}."))
+    found = survey_of(upload, named) if named.get("prompt_column") else guess
+    if found is not None and found.problem is not None:
+        st.error(plain(f"{found.problem[:1].upper()}{found.problem[1:]}."), icon=":material/error:")
+    if found is not None and found.examples:
+        _show_examples(found)
+        _show_matches(found)
+    if other and suggested.get("prompt_column"):
+        st.button(
+            "Columns as the rows suggest",
+            key=draft.key(f"{path}.suggested"),
+            icon=":material/build:",
+            on_click=draft.change,
+            args=({f"{path}.{name}": value for name, value in suggested.items()},),
+        )
+    return guess.columns
+
+
+def _show_examples(found: Survey) -> None:
+    pairs = found.examples[0].chosen is not None
+    rows = [
+        {"row": one.row, "the model reads": one.prompt}
+        | (
+            {"chosen": one.chosen, "rejected": one.rejected}
+            if pairs
+            else {"reference answer": one.reference, "compared": one.compared}
+        )
+        for one in found.examples
+    ]
+    st.dataframe(pd.DataFrame(rows).dropna(axis="columns", how="all"), hide_index=True)
+
+
+def _show_matches(found: Survey) -> None:
+    """How many references are of each kind, and what two of them would say."""
+    if not found.matches:
+        return
+    kinds = [counted(number, _KINDS[kind]) for kind, number in found.matches.items()]
+    st.caption(plain(f"Reference answers: {', '.join(kinds)}. With match “task” each is compared as what it is."))
+    for one in found.worked:
+        st.caption(
+            plain(
+                f"For the reference “…{one.reference[-60:]}” the answer “{one.right}” is right, and “{one.wrong}” is wrong."
+            )
+        )
