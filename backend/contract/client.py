@@ -114,7 +114,7 @@ NamedFile = tuple[str, Path | BinaryIO]
 
 
 def _with_rows(files: Sequence[NamedFile]) -> tuple[Sequence[NamedFile], str]:
-    """The files of a saved data set that hold its rows, and a sentence if others are left out or some are not there; else all files."""
+    """The files of a saved data set that hold its rows, and what is to be said of others and of lost ones; else all files."""
     shards = [int(found[1]) for name, _ in files if (found := _SHARD.fullmatch(name))]
     if not shards:
         return files, ""
@@ -376,8 +376,8 @@ class Client:
     ) -> r.Upload:
         """Store rows: CSV, TSV, JSON, JSON lines, Parquet or Arrow, from memory or from a file that is read as it is sent.
 
-        The `suffix` is the file's own ending, if the name has another; the `note` is kept with what reading it brings up. `on_sent` hears
-        how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
+        The `suffix` is the file's own ending, if the name has another; the `note` is kept with what reading it brings up. `on_sent`
+        hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
         """
         file = io.BytesIO(content) if isinstance(content, bytes) else content
 
@@ -418,8 +418,9 @@ class Client:
     ) -> r.Upload:
         """One upload of named files; if one is refused, or anything else ends it, nothing stays of it.
 
-        Of a saved data set, the files that hold rows are taken. Unless one of several has a column `source`, or all are parts of such a data
-        set, a new one has the name of each row's file. `on_sent` hears the name of a file, how many bytes it has, and how many are on their way.
+        Of a saved data set, the files that hold rows are taken. Unless one of several has a column `source`, or all are parts of such a
+        data set, a new one has the name of each row's file. `on_sent` hears the name of a file, how many bytes it has, and how many
+        are on their way.
         """
         files, note = _with_rows(files)
         with ExitStack() as parts_gone:

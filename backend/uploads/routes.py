@@ -33,13 +33,14 @@ LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, J
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, the raw body: CSV, TSV, JSON, JSON lines, Parquet or Arrow, perhaps packed. What it holds and the file's ending show which."""
+    """Store rows, the raw body: CSV, TSV, JSON, JSON lines, Parquet or Arrow. What it holds and the file's ending show which."""
     try:
         with store.partial_file(services.settings.home) as file:
             async for chunk in request.stream():
                 file.write(chunk)
             suffix, on_rows = ending_of(query.name + query.suffix), _counting(query.progress)
-            keep = partial(store.keep, services, query.name, file, suffix=suffix, note=query.note, on_rows=on_rows)
+            notes = [query.note] if query.note else []
+            keep = partial(store.keep, services, query.name, file, suffix=suffix, notes=notes, on_rows=on_rows)
             return await _in_turn(services, keep)
     finally:
         _rows_so_far.pop(query.progress, None)
@@ -93,7 +94,8 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
                 for row in map(bytes.strip, rows):
                     if row not in (b"", b"{}"):  # an earlier version kept both
                         file.write(named + row[1:] + b"\n")
-        return store.keep(services, body.name, file, parts=[part for part, _ in parts])
+        notes = [note for part, _ in parts for note in part.notes]
+        return store.keep(services, body.name, file, parts=[part for part, _ in parts], notes=notes)
 
 
 @router.post("/keep", status_code=201)

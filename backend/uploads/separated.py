@@ -15,7 +15,7 @@ _NAMES = re.compile(r"(?:[^\W\d][^.?!:\0]{0,39}\0)+")  # as no sentences look
 _INDEX = re.compile(r"(?:Unnamed: \d+)?")  # as pandas calls it
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """How a table is written."""
 
     separator: str
@@ -23,7 +23,7 @@ class Layout(NamedTuple):
     unnamed: int  # columns at the left that number the rows
 
 
-def layout_of(text: str, notes: list[str]) -> Layout:
+def layout_of(text: str, notes: list[str]) -> TableLayout:
     """Of a table that begins so; what is not read of it is said in `notes`."""
     said = _SEPARATOR_LINE.match(text)
     text = text[said.end() :] if said else text
@@ -39,7 +39,7 @@ def layout_of(text: str, notes: list[str]) -> Layout:
     if unnamed := _unnamed([cells for cells in records[above:] if _width(cells)]):
         which = "the first column" if unnamed == 1 else f"the first {unnamed} columns"
         notes.append(f"Left out: {which}, numbers without a name, as pandas writes its index")
-    return Layout(separator, above + bool(said), unnamed)
+    return TableLayout(separator, above + bool(said), unnamed)
 
 
 def is_table(text: str) -> bool:
@@ -110,7 +110,7 @@ def line_rows(lines: Iterable[str]) -> Iterator[NumberedRow]:
         yield number, {"prompt": text} if text else None, None
 
 
-def table_rows(lines: Iterable[str], layout: Layout) -> Iterator[NumberedRow]:
+def table_rows(lines: Iterable[str], layout: TableLayout) -> Iterator[NumberedRow]:
     """A row of texts for each record; an empty cell is null. Raises Invalid."""
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(lines, delimiter=layout.separator, strict=True)

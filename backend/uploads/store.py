@@ -62,13 +62,14 @@ def keep(
     suffix: str = KEPT,
     again: bool = True,
     parts: Sequence[r.Upload] = (),
-    note: str = "",
+    notes: Sequence[str] = (),
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    What it holds and its `suffix` show its kind; without one it is JSON lines. Unless it is to be kept `again`, an upload of this name that has just this content is answered.
-    If it was joined of `parts`, what was found when they were read is said of it, too, and in any case the `note`. Raises Invalid.
+    What it holds and its `suffix` show its kind; without one it is JSON lines. Unless it is to be kept `again`, an upload of this name
+    that has just this content is answered. If it was joined of `parts`, what was found when they were read is said of it, too, and so are
+    the `notes`. Raises Invalid.
     """
     file.flush()
     home, partial = services.settings.home, Path(file.name)
@@ -82,7 +83,6 @@ def keep(
     with partial.open("rb") as rows:
         sha256 = hashlib.file_digest(rows, "sha256").hexdigest()
         os.fsync(rows.fileno())
-    of_parts = (one for part in parts for one in part.notes)
     with services.database.write() as tx:
         same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
         earlier = None if again else tx.execute(same).mappings().one_or_none()
@@ -97,7 +97,7 @@ def keep(
             "duplicates": found.duplicates,
             "empty": found.empty + sum(part.empty or 0 for part in parts),
             "missing": found.missing,
-            "notes": list(filter(None, dict.fromkeys([note, *found.notes, *of_parts])))[:MOST_NOTES],
+            "notes": list(dict.fromkeys([*notes, *found.notes]))[:MOST_NOTES],
             "size_bytes": partial.stat().st_size,
             "sha256": sha256,
             "created_at": services.clock.stamp(),
