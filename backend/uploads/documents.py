@@ -34,11 +34,13 @@ def rows_of_document(path: Path, encoding: str, notes: list[str], *, is_line: bo
     if len(documents) > 1 or not isinstance(first, dict):
         return _numbered(first if isinstance(first, list) else documents)
     rows = _rows(first, notes, is_line=is_line)
-    nested = [] if rows is not None else [isinstance(value, (list, dict)) for value in first.values()]
-    if nested and all(nested) and not is_line:
+    if rows is not None:
+        return _numbered(rows)
+    nested = any(isinstance(value, (list, dict)) for value in first.values())
+    if (nested and not is_line) or (first and all(map(str.isdecimal, first))):
         raise refused(UNCLEAR)
-    notes += ["The file was read as one row, with lists or objects in it"] if any(nested) else []
-    return None if rows is None else _numbered(rows)
+    notes += ["The file was read as one row, with lists or objects in it"] if nested else []
+    return None
 
 
 def _loaded(path: Path, encoding: str) -> list[Any] | None:
@@ -63,8 +65,8 @@ def _rows(document: Document, notes: list[str], *, is_line: bool) -> Iterable[ob
             raise refused(OF_A_FOLDER)
         case {"splits": [str(), *_], **more} if not more:
             raise refused(OF_A_FOLDER)
-        case {"columns": list(columns), "data": [list(), *_] as rows, **more} if more.keys() <= {"index"}:
-            notes += [INDEX] if more else []
+        case {"columns": list(columns), "data": [list(), *_] as rows, **more}:
+            notes += [INDEX if list(more) == ["index"] else f"Left out: {', '.join(more):.200}"] if more else []
             return _named([".".join(map(str, one)) if isinstance(one, list) else str(one) for one in columns], rows)
         case {"schema": {"fields": _, "pandas_version": _, **more}, "data": [dict(), *_] as rows}:
             index = {"index"} if more.get("primaryKey") == ["index"] else set[str]()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from backend.uploads.jsonl import LONGEST_LINE, NumberedRow, Row, refused, require_names, wrong
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-_SEPARATOR_LINE = re.compile(r'"?sep=([^\w\r\n])"?[,;|\t]*(?:\r\n?|\n)', re.IGNORECASE)  # Excel's
+_SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\r\n])"?[,;|\t]*(?:\r\n?|\n)', re.IGNORECASE)  # Excel's
 _NAMES = re.compile(r"(?:[^\W\d][^.?!:\0]{0,39}\0)+")  # as no sentences look
 _INDEX = re.compile(r"(?:Unnamed: \d+)?")  # as pandas calls it
 

@@ -318,6 +318,7 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
     "lists without names": ("a.json", b'[["x", "1"], ["y", "2"]]', 'write {"prompt": \u2026, "answer": \u2026}, with pandas by to_json(path, orient="records")'),
     "a row that is shorter than the columns": ("a.json", b'{"columns": ["q", "a"], "data": [["x", "1"], ["y"]]}', "row 2: is not a list of 2 cells"),
     "names that may be columns or rows": ("a.json", b'{"x": {"q": "1", "a": "2"}, "y": {"q": "3", "a": "4"}}', "It is not clear which of the names"),
+    "values with numbers for names": ("a.json", b'{"0": "x", "1": "y"}', "It is not clear which of the names"),
     "splits of lists": ("a.json", b'{"train": {"q": ["x"]}, "test": {"q": ["y"]}}', "It is not clear which of the names"),
     "what a saved data set says of itself": ("state.json", b'{"_data_files": [{"filename": "data.arrow"}], "_fingerprint": "x"}', "and holds no rows; upload the .arrow files"),
     "a text below the numbers of pandas' index": ("a.csv", b",q\n" + b"".join(b"%d,x\n" % n for n in range(60)) + b"k,x\n", "line 62: has 'k' below numbers in a column without a name"),
