@@ -1,4 +1,4 @@
-"""Chats as people write them: OpenAI's with parts and `developer`, ShareGPT's, JSON or Python text in a cell, Human and Assistant in a text."""
+"""Chats as people write them: OpenAI's with parts, ShareGPT's, JSON or Python text in a cell, Human and Assistant in a text."""
 
 import ast
 import json
@@ -14,7 +14,8 @@ Turns = list[dict[str, str]]
 _ROLES = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
-    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant", "ai": "assistant",
+    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant",
+    "ai": "assistant",
 }  # fmt: skip
 _NAMES = (
     ("role", "content"),
@@ -31,7 +32,7 @@ LONGEST_WRITTEN = 2**20
 
 
 def turns_in(cell: Json) -> Turns:
-    """The turns of a chat, of one message, or of a text in which both speak; empty if the cell is none of these, or has what is no text."""
+    """The turns of a chat, of one message, or of a text in which both speak; empty for anything else, and for what is no text."""
     if isinstance(cell, str):
         if cell.lstrip()[:1] in ("[", "{"):
             return turns_in(found) if not isinstance(found := written(cell), str) else []

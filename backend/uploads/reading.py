@@ -1,4 +1,4 @@
-"""What a task finds in the rows of an upload: how they are divided, prompts that cannot be asked, and references that cannot be compared."""
+"""What a task finds in the rows of an upload: how they are divided, and prompts and references that no run can use."""
 
 from collections import Counter
 from functools import lru_cache
