@@ -57,7 +57,7 @@ def base_of(name: str, columns: Container[str]) -> str | None:
 
 
 def _made(row: Mapping[str, Json], name: str) -> Json:
-    """What is made of the row's cells under a name that is no column's; None if nothing is."""
+    """What is made of the row's cells under a name that no column has; None if nothing is."""
     if two := _OF_TWO.search(name):
         first, second = (row.get(part) for part in (name[: two.start()], name[two.end() :]))
         return _OPERATIONS[two[1]](first, second)

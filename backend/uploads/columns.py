@@ -2,28 +2,25 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from backend.contract.base import Json
 from backend.contract.cells import ANSWER, CHAT, base_of
-from backend.contract.chat import message_problem, raw_problem
+from backend.contract.chat import raw_problem
 from backend.contract.config import RUN_CONFIG, RunConfig, data_of
 from backend.contract.preference import DatasetPairs
 from backend.contract.queries import SplitQuery
 from backend.contract.stored import put, rewards_in
 from backend.contract.survey import SurveyQuery
-from backend.contract.task import Dataset, is_missing, missing_text, template_columns, unknown_places, untrained_text
-from backend.contract.turns import turns_in
+from backend.contract.task import Dataset, missing_text, template_columns, unknown_places, untrained_text
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
 from backend.uploads import jsonl
-from backend.uploads.conversion import NAMED, Missing
-from backend.uploads.reading import COUNTED_BYTES, read, references
-from backend.uploads.seen import NEARLY_ALL
+from backend.uploads.conversion import NAMED, Missing, note_columns
+from backend.uploads.reading import COUNTED_BYTES, holds_odd_chats, read, references
 from backend.uploads.store import path_of
 from backend.uploads.survey import survey
 
@@ -82,7 +79,7 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     made = tuple(name for _, name in wanted if name not in columns and base_of(name, columns) is not None)
     # an upload from before it was kept is counted anew
     missing = {**(_missing(file, tuple(columns)) if found["missing"] is None else found["missing"])}
-    missing |= _missing(file, made) if small else {}
+    missing |= _missing(file, made) if small and made else {}
     errors = []
     for name, column in wanted:
         nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
@@ -127,7 +124,7 @@ def of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: R
             number, text = found.no_number
             yield FieldError(
                 f"{at}.match",
-                f"is numeric, and the reference answer of row {number} is no number: {text:.100}; set it to task",
+                f"is numeric, and the reference answer of row {number} is not a number: {text:.100}; set it to task",
             )
 
 
@@ -137,18 +134,9 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
     source_column = data.source_column if isinstance(data, Dataset) else None
     query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=source_column)
     split, first_chat, problem = read(file, query, tuple(shares))
-    first = list(islice(jsonl.rows_of(file), 100))
     for name, view in (("prompt_column", CHAT), ("chosen_column", ANSWER), ("rejected_column", ANSWER)):
-        column = str(getattr(data, name, ""))
-        cells = [row[column] for row in first if column in row]
-        odd = [
-            cell
-            for cell in cells
-            if not isinstance(cell, list | str)
-            or cell[:1] in ("[", "{")
-            or (isinstance(cell, list) and message_problem(0, cell))
-        ]
-        if odd and sum(bool(turns_in(cell)) for cell in odd) >= NEARLY_ALL * len(cells):
+        column = getattr(data, name, None)
+        if column is not None and holds_odd_chats(file, column):
             text = f"holds chats that no template reads as they stand; name {column}.{view}, which reads them"
             yield FieldError(f"{path}.{name}", text)
             return
@@ -170,8 +158,5 @@ def _missing(file: Path, names: tuple[str, ...]) -> dict[str, Missing]:
     """As `missing` of an upload has it, of any names; a file's number is never given again."""
     missing: dict[str, Missing] = dict.fromkeys(names, (0, []))
     for number, row in enumerate(jsonl.rows_of(file), 1):
-        for name in names:
-            if is_missing(row.get(name)):
-                count, first = missing[name]
-                missing[name] = count + 1, first if len(first) == NAMED else [*first, number]
+        note_columns(missing, number, {name: row.get(name) for name in names})
     return missing

@@ -102,7 +102,9 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
     """The name of what is asked, and why, if it is more than the column itself."""
     if prompt.chat:
         as_it_is = all((turns := turns_in(cell)) == cell and turns[-1]["role"] == "user" for cell in prompt.there)
-        return (prompt.name, None) if as_it_is else (f"{prompt.name}.{CHAT}", "the turns up to the user's last one")
+        made = f"{prompt.name}.{CHAT}"
+        asked = any(made in Cells({prompt.name: cell}) for cell in prompt.there)
+        return (made, "the turns up to the user's last one") if asked and not as_it_is else (prompt.name, None)
     beside = {
         plain(one.name): one
         for one in columns

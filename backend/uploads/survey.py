@@ -28,7 +28,12 @@ FREE_WORDS = 25
 @lru_cache(maxsize=64)
 def survey(path: Path, query: SurveyQuery) -> Survey:
     """Of the first rows; a file's number is never given again."""
-    rows = list(_first(path))
+    rows, size = list[Cells](), 0
+    for row in islice(jsonl.rows_of(path), LOOKED_AT_ROWS):
+        rows.append(row)
+        size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
+        if size > LOOKED_AT_BYTES:
+            break
     guessed = (roles.of_pairs if query.use == "pairs" else roles.of_task)(rows[:GUESSED_ROWS])
     unnamed = {"use", "template"} if query.use == "pairs" else {"use"}
     fields = (
@@ -41,15 +46,6 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
         return base
     found = of_pairs(rows, fields) if query.use == "pairs" else of_task(rows, fields)
     return base.model_copy(update={**found, "said": [*base.said, *cast(list[str], found.get("said", []))]})
-
-
-def _first(path: Path) -> Iterator[Cells]:
-    size = 0
-    for row in islice(jsonl.rows_of(path), LOOKED_AT_ROWS):
-        yield row
-        size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
-        if size > LOOKED_AT_BYTES:
-            return
 
 
 def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
@@ -85,8 +81,8 @@ def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obje
 def _said_of(free: int, references: int, ambiguous: int) -> Iterator[str]:
     if 2 * free > references:
         yield (
-            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats: let a judge "
-            "compare them, or begin with a model that was trained on them (a warm start) and with another reward"
+            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats: "
+            "let a judge compare them, or begin with a model that was trained on them (a warm start) and with another reward"
         )
     if ambiguous:
         yield f"{ambiguous:,} prompts occur with different references: no answer is right for all of them"
