@@ -140,7 +140,7 @@ def submit(
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """Check a configuration and queue a run. Columns that it does not name are taken as the rows show them; exit code 3: which, is asked."""
+    """Check a configuration and queue a run, with columns as the rows show them where it names none; exit code 3 asks which."""
     with _client(backend, token_file, home) as client:
         config = _read_config(file)
         preflight = client.preflight(config)

@@ -1,4 +1,4 @@
-"""A row of a person's data, whose columns also go by what stands in their cells: a struct's field, a chat's turns, the letters of a choice.
+"""A row of a person's data, whose columns also go by what stands in their cells: a struct's field, the turns of a chat.
 
     reward_model.ground_truth   the field of a struct, also of one that is written as JSON
     messages.chat               the turns that are asked: all up to the user's last one
@@ -57,7 +57,7 @@ def base_of(name: str, columns: Container[str]) -> str | None:
 
 
 def _made(row: Mapping[str, Json], name: str) -> Json:
-    """What is made of the row's cells under a name that is no column's; None if nothing is."""
+    """What is made of the row's cells under a name that no column has; None if nothing is."""
     if two := _OF_TWO.search(name):
         first, second = (row.get(part) for part in (name[: two.start()], name[two.end() :]))
         return _OPERATIONS[two[1]](first, second)
@@ -67,8 +67,7 @@ def _made(row: Mapping[str, Json], name: str) -> Json:
 
 def _within(cell: Json, path: str) -> Json:
     """The part of a cell at a dotted path."""
-    inside = cell if not isinstance(cell, str) else (_objects(cell) if path not in VIEWS else cell)
-    if isinstance(inside, dict):
+    if inside := struct_in(cell):
         if path in inside:
             return inside[path]
         first, _, rest = path.partition(".")
@@ -77,17 +76,14 @@ def _within(cell: Json, path: str) -> Json:
     return VIEWS[path](cell) if path in VIEWS else None
 
 
-def _objects(text: str) -> Json:
-    """A struct that is written as JSON; else the text."""
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        return cast(Json, json.loads(text))
-    except (ValueError, RecursionError):
-        return text
+def struct_in(cell: Json) -> dict[str, Json] | None:
+    """A struct, also one that is written as JSON; None for anything else."""
+    if isinstance(cell, str) and cell.lstrip().startswith("{"):
+        cell = written(cell)
+    return cell if isinstance(cell, dict) else None
 
 
-def _chat(cell: Json) -> Json:
+def _asked(cell: Json) -> Json:
     turns = turns_in(cell)
     last = next((place for place in reversed(range(len(turns))) if turns[place]["role"] == "user"), None)
     return None if last is None or len(turns) > last + 2 else cast(Json, turns[: last + 1])
@@ -122,10 +118,6 @@ def letters_of(count: int) -> list[str]:
     return [chr(ord("A") + place) for place in range(min(count, 26))]
 
 
-def _lettered(cell: Json) -> Json:
-    return "\n".join(f"{letter}. {text}" for letter, text in _choices(cell)) or None
-
-
 def _letter(cell: Json, first: int) -> Json:
     """Of an index the letter; a letter stays."""
     text = str(cell).strip().strip("().")
@@ -138,9 +130,9 @@ def _letter(cell: Json, first: int) -> Json:
 
 
 VIEWS: Mapping[str, Callable[[Json], Json]] = {
-    CHAT: _chat,
+    CHAT: _asked,
     ANSWER: _answer,
-    LETTERED: _lettered,
+    LETTERED: lambda cell: "\n".join(f"{letter}. {text}" for letter, text in _choices(cell)) or None,
     LETTER: lambda cell: _letter(cell, 0),
     LETTER_FROM_1: lambda cell: _letter(cell, 1),
 }

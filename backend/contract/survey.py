@@ -20,7 +20,7 @@ class SurveyQuery(Frozen):
     template: Prompt = "{prompt}"
 
 
-class Example(Record):
+class ReadRow(Record):
     """One row as the model will read it, and what its completions are compared with; of pairs, both answers."""
 
     row: int
@@ -52,6 +52,6 @@ class Survey(Record):
     problem: str | None = None
     said: list[str] = []
     columns: Annotated[list[str], Field(max_length=1000)] = []
-    examples: list[Example] = []
+    examples: list[ReadRow] = []
     matches: dict[Literal["numeric", "symbolic", "exact"], int] = {}
     worked: list[Worked] = []

@@ -142,7 +142,7 @@ class Dataset(Rows):
     )
     numbers_column: Column | None = Field(
         None,
-        description="Of Countdown's rows, the column with the numbers: an answer is right if it is an expression of them whose value is the reference answer.",
+        description="Of Countdown's rows, the numbers: right is an expression of them whose value is the reference answer.",
     )
     template: Prompt = Field(
         "{prompt}",

@@ -1,4 +1,4 @@
-"""Chats as people write them: OpenAI's with parts and `developer`, ShareGPT's, JSON or Python text in a cell, Human and Assistant in a text."""
+"""Chats as people write them: OpenAI's with parts, ShareGPT's, JSON or Python text in a cell, Human and Assistant in a text."""
 
 import ast
 import json
@@ -14,7 +14,8 @@ Turns = list[dict[str, str]]
 _ROLES = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
-    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant", "ai": "assistant",
+    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant",
+    "ai": "assistant",
 }  # fmt: skip
 _NAMES = (
     ("role", "content"),
@@ -31,7 +32,7 @@ LONGEST_WRITTEN = 2**20
 
 
 def turns_in(cell: Json) -> Turns:
-    """The turns of a chat, of one message, or of a text in which both speak; empty if the cell is none of these, or has what is no text."""
+    """The turns of a chat, of one message, or of a text in which both speak; empty for anything else, also for an image in it."""
     if isinstance(cell, str):
         if cell.lstrip()[:1] in ("[", "{"):
             return turns_in(found) if not isinstance(found := written(cell), str) else []
@@ -46,7 +47,7 @@ def turns_in(cell: Json) -> Turns:
 
 
 def _turn(message: Json) -> dict[str, str] | None:
-    """One message; None for what is no text by a known role, as an image or a call of a tool."""
+    """One message; None for an image, a call of a tool, or an unknown role."""
     if isinstance(message, str):
         message = written(message)
     if not isinstance(message, dict) or message.get("tool_calls") or message.get("function_call"):
@@ -94,7 +95,7 @@ def written(text: str) -> Json:
 
 
 def spoken(text: str) -> Turns:
-    """The turns of a text in which Human and Assistant speak in turn, the human first; empty if it is no such text."""
+    """The turns of a text in which Human and Assistant speak in turn, the human first; empty for any other text."""
     marks = list(_SPEAKER.finditer(text))
     if len(marks) < 2 or text[: marks[0].start()].strip():
         return []

@@ -23,13 +23,13 @@ from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.reading import FIRST, NEWEST
 from backend.contract.records import PHASES, Upload
-from backend.contract.survey import SurveyQuery
 from backend.contract.task import Dataset
 from backend.contract.training import Optimizer
 from backend.errors import Invalid, NotFound
 from backend.lifecycle import forks
 from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
+from backend.preflight.rows import in_messages, of_references
 from backend.runs import store as runs
 from backend.storage import history
 from backend.storage.tables import METRIC_WIDTHS, run, worker
@@ -37,7 +37,6 @@ from backend.telemetry import metrics
 from backend.uploads import columns, reading
 from backend.uploads import store as uploads
 from backend.uploads.reading import COUNTED_BYTES
-from backend.uploads.survey import survey
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -65,7 +64,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
-            *_of_references(home, config, data),
+            *of_references(home, config, data),
         ],
         training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
         source_items=_source_items(home, config, data),
@@ -77,42 +76,24 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     )
 
 
-def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, list[Message]]:
-    """The configuration with the columns that it leaves open, and what is to be said of them: what was taken, or a question."""
-    try:
-        found = columns.resolved(tx, home, config)
-    except Invalid as invalid:
-        return config, _messages(invalid)
-    before, after = data_of(config), data_of(found)
-    if before == after or before is None or after is None:
-        return config, []
-    path, data = after
-    taken = {name: value for name, value in data.model_dump().items() if value != getattr(before[1], name)}
-    said = "; ".join(f"{name} is {value}" for name, value in taken.items())
-    return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
-
-
-def of_clone(tx: Connection, facts: Facts, config: RunConfig, parent_id: int) -> Facts:
-    """The facts of a copy of a run: whether its answers will be read in another way. Raises NotFound."""
-    before = runs.row_of(tx, parent_id)["config"]
-    asked = config.model_dump(mode="json")
-    comparing = (
-        path
-        for path, one in stored.rewards_in(before)
-        if one["kind"] == "correctness" and stored.get(asked, path) is not None
-    )
-    readings = (stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) for path in comparing)
-    if all(reading == NEWEST for reading in readings):
-        return facts
-    text = (
-        f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18**, $18 and 18 dollars are 18, and a reference is found "
-        "in its solution; what is in doubt is left unscored. Fork the run to keep its way"
-    )
-    return replace(facts, refused=[*facts.refused, Message(level="info", text=text)])
-
-
-def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
-    """The facts of a run that is to go on from a step of another. Raises NotFound."""
+def of_copy(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int | None) -> Facts:
+    """The facts of a copy of a run, or of one that is to go on from a step of it. Raises NotFound."""
+    if step is None:
+        before = tx.execute(select(run.c.config).where(run.c.id == parent_id)).scalar_one_or_none() or {}
+        asked = config.model_dump(mode="json")
+        comparing = (
+            path
+            for path, one in stored.rewards_in(before)
+            if one["kind"] == "correctness" and stored.get(asked, path) is not None
+        )
+        readings = (stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) for path in comparing)
+        if all(reading == NEWEST for reading in readings):
+            return facts
+        text = (
+            f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18** and 18 dollars "
+            "are 18, and a reference is found in its solution; what is in doubt is left unscored. Fork the run to keep its way"
+        )
+        return replace(facts, refused=[*facts.refused, Message(level="info", text=text)])
     facts = replace(facts, begins_at=step)
     before = tx.execute(select(run.c.config).where(run.c.id == history.owner(tx, parent_id, step))).scalar_one_or_none()
     with suppress(ValidationError):  # an older version, or no such run
@@ -123,7 +104,7 @@ def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, ste
         store = None if facts.refused else checkpoints.store_of(tx, config.model_dump(mode="json"))
         begins = forks.beginning(tx, runs.row_of(tx, parent_id), config, step, store)
     except Invalid as invalid:
-        return replace(facts, refused=[*facts.refused, *_messages(invalid)])
+        return replace(facts, refused=[*facts.refused, *in_messages(invalid)])
     return replace(facts, needs=begins.needs)
 
 
@@ -140,37 +121,13 @@ def origin_of(tx: Connection, source: str) -> str:
     return source
 
 
-def _of_references(home: Path, config: RunConfig, upload: Upload | None) -> Iterator[Message]:
-    """What is to be known of the references with which a reward compares."""
-    read = data_of(config)
-    comparing = (
-        function
-        for _, function in stored.rewards_in(config.model_dump(mode="json"))
-        if function["kind"] == "correctness"
-    )
-    if read is None or upload is None or not isinstance(read[1], Dataset) or not any(comparing):
-        return
-    path, data = read
-    with suppress(Invalid, FileNotFoundError):
-        asked = data.model_dump(include=set(SurveyQuery.model_fields), exclude_none=True)
-        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).said:
-            yield Message(level="warning", field=f"{path}.answer_column", text=said)
-
-
 def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     """The errors for which `look`, which a creation calls too, would refuse the run."""
     try:
         look(*args)
     except Invalid as invalid:
-        return _messages(invalid)
+        return in_messages(invalid)
     return []
-
-
-def _messages(invalid: Invalid) -> list[Message]:
-    return [
-        Message(level="error", field=error.field.removeprefix("config."), text=error.message)
-        for error in invalid.errors
-    ]
 
 
 def _upload(tx: Connection, config: RunConfig) -> Upload | None:

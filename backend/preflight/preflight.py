@@ -17,9 +17,10 @@ from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
-from backend.preflight.gather import gather, of_clone, of_fork, resolved
+from backend.preflight.gather import gather, of_copy
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
+from backend.preflight.rows import resolved
 from backend.services import ServicesDep
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
@@ -136,8 +137,6 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
         refused = said if any(message.level == "error" for message in said) else [*said, *facts.refused]
         facts = replace(facts, given=body.given, refused=refused)
-        if body.parent_id is not None and body.fork_at is not None:
-            facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
-        elif body.parent_id is not None:
-            facts = of_clone(tx, facts, config, body.parent_id)
+        if body.parent_id is not None:
+            facts = of_copy(tx, facts, config, body.parent_id, body.fork_at)
     return preflight(config, facts)

@@ -2,28 +2,25 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from backend.contract.base import Json
 from backend.contract.cells import ANSWER, CHAT, base_of
-from backend.contract.chat import message_problem, raw_problem
+from backend.contract.chat import raw_problem
 from backend.contract.config import RUN_CONFIG, RunConfig, data_of
 from backend.contract.preference import DatasetPairs
 from backend.contract.queries import SplitQuery
 from backend.contract.stored import put, rewards_in
 from backend.contract.survey import SurveyQuery
-from backend.contract.task import Dataset, is_missing, missing_text, template_columns, unknown_places, untrained_text
-from backend.contract.turns import turns_in
+from backend.contract.task import Dataset, missing_text, template_columns, unknown_places, untrained_text
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import NAMED, Missing, note_columns
-from backend.uploads.reading import COUNTED_BYTES, read, references
-from backend.uploads.seen import NEARLY_ALL
+from backend.uploads.reading import COUNTED_BYTES, holds_odd_chats, read, references
 from backend.uploads.store import path_of
 from backend.uploads.survey import survey
 
@@ -80,8 +77,9 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     wanted += [("template", name) for name in template_columns(template, columns)]
     small = found["size_bytes"] <= COUNTED_BYTES  # a run reads larger ones when it begins
     made = tuple(name for _, name in wanted if name not in columns and base_of(name, columns) is not None)
-    missing = {**(found["missing"] if found["missing"] is not None else _missing(file))}
-    missing |= made_missing(file, made) if small else {}
+    # an upload from before it was kept is counted anew
+    missing = {**(_missing(file, tuple(columns)) if found["missing"] is None else found["missing"])}
+    missing |= _missing(file, made) if small and made else {}
     errors = []
     for name, column in wanted:
         nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
@@ -95,14 +93,19 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
             )
     unknown = unknown_places(template, columns)
     if unknown:
-        errors.append(FieldError(f"{path}.template", _unknown_text(unknown, columns)))
+        places, known = (
+            ", ".join(f"{{{one}}}" for one in dict.fromkeys(names)) for names in (unknown, ["prompt", *columns])
+        )
+        what = "is not a column" if len(unknown) == 1 else "are not columns"
+        text = f"{places} {what}: nothing would replace it; there are {known:.500}. For braces as they stand, put spaces inside"
+        errors.append(FieldError(f"{path}.template", text))
     if not errors and small:
-        errors += [*_of_rows(file, path, data), *_of_references(file, path, data, config)]
+        errors += [*_of_rows(file, path, data), *of_references(file, path, data, config)]
     if errors:
         raise Invalid(*errors)
 
 
-def _of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: RunConfig) -> Iterator[FieldError]:
+def of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: RunConfig) -> Iterator[FieldError]:
     """References with which no answer can be compared as a reward says."""
     functions = [one for one in rewards_in(config.model_dump(mode="json")) if one[1]["kind"] == "correctness"]
     if not isinstance(data, Dataset) or data.answer_column is None or not functions:
@@ -121,15 +124,8 @@ def _of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: 
             number, text = found.no_number
             yield FieldError(
                 f"{at}.match",
-                f"is numeric, and the reference answer of row {number} is no number: {text:.100}; set it to task",
+                f"is numeric, and the reference answer of row {number} is not a number: {text:.100}; set it to task",
             )
-
-
-def _unknown_text(names: list[str], columns: list[str]) -> str:
-    places = ", ".join(f"{{{name}}}" for name in names)
-    known = ", ".join(f"{{{name}}}" for name in dict.fromkeys(["prompt", *columns]))
-    what = "is not a column" if len(names) == 1 else "are not columns"
-    return f"{places} {what}: nothing would replace it; there are {known:.500}. For braces as they stand, put spaces inside"
 
 
 def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[FieldError]:
@@ -138,9 +134,13 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
     source_column = data.source_column if isinstance(data, Dataset) else None
     query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=source_column)
     split, first_chat, problem = read(file, query, tuple(shares))
-    if (text := _chats_as_text(file, data)) is not None:
-        yield FieldError(f"{path}.{text[0]}", text[1])
-    elif data.prompt_format == "raw" and first_chat is not None:
+    for name, view in (("prompt_column", CHAT), ("chosen_column", ANSWER), ("rejected_column", ANSWER)):
+        column = getattr(data, name, None)
+        if column is not None and holds_odd_chats(file, column):
+            text = f"holds chats that no template reads as they stand; name {column}.{view}, which reads them"
+            yield FieldError(f"{path}.{name}", text)
+            return
+    if data.prompt_format == "raw" and first_chat is not None:
         yield FieldError(f"{path}.prompt_format", raw_problem(first_chat))
     elif problem is not None:
         yield FieldError(f"{path}.prompt_column", problem)
@@ -153,37 +153,10 @@ def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[Fi
             yield FieldError(f"{path}.shares", untrained_text(name, known))
 
 
-def _chats_as_text(file: Path, data: Dataset | DatasetPairs) -> tuple[str, str] | None:
-    """The field of a column whose first cells are chats in another form than the model reads, and what to name instead."""
-    rows = list(islice(jsonl.rows_of(file), 100))
-    for name, view in (("prompt_column", CHAT), ("chosen_column", ANSWER), ("rejected_column", ANSWER)):
-        column = getattr(data, name, None)
-        if column is None:
-            continue
-        cells = [row[column] for row in rows if column in row]
-        written = [cell for cell in cells if not isinstance(cell, list) or message_problem(0, cell)]
-        odd = [cell for cell in written if not isinstance(cell, str) or cell.lstrip()[:1] in ("[", "{")]
-        if odd and sum(bool(turns_in(cell)) for cell in odd) >= NEARLY_ALL * len(cells):
-            return name, f"holds chats that no template reads as they stand; name {column}.{view}, which reads them"
-    return None
-
-
 @lru_cache(maxsize=64)
-def made_missing(file: Path, names: tuple[str, ...]) -> dict[str, Missing]:
-    """As `missing` of an upload has it, of names that are made of a row's cells."""
+def _missing(file: Path, names: tuple[str, ...]) -> dict[str, Missing]:
+    """As `missing` of an upload has it, of any names; a file's number is never given again."""
     missing: dict[str, Missing] = dict.fromkeys(names, (0, []))
     for number, row in enumerate(jsonl.rows_of(file), 1):
-        for name in names:
-            if is_missing(row.get(name)):
-                count, first = missing[name]
-                missing[name] = count + 1, first if len(first) == NAMED else [*first, number]
-    return missing
-
-
-@lru_cache(maxsize=64)
-def _missing(file: Path) -> dict[str, Missing]:
-    """Counted anew for an upload from before it was kept; a file's number is never given again."""
-    missing: dict[str, Missing] = {}
-    for number, row in enumerate(jsonl.rows_of(file), 1):
-        note_columns(missing, number, row)
+        note_columns(missing, number, {name: row.get(name) for name in names})
     return missing

@@ -1,17 +1,20 @@
-"""What a task finds in the rows of an upload: how they are divided, prompts that cannot be asked, and references that cannot be compared."""
+"""What a task finds in the rows of an upload: how they are divided, and prompts and references that no run can use."""
 
 from collections import Counter
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from backend.contract import records as r
-from backend.contract.chat import prompt_problem
+from backend.contract.chat import message_problem, prompt_problem
 from backend.contract.queries import SplitQuery
 from backend.contract.references import accepted, object_problem
 from backend.contract.task import as_text, digest, held_out_keys, named_sources, source_of
+from backend.contract.turns import turns_in
 from backend.contract.verdicts import is_words, number_in, reference_in
 from backend.uploads import jsonl
+from backend.uploads.seen import NEARLY_ALL
 
 COUNTED_BYTES = 32 * 2**20  # read in the backend itself: a second or two
 
@@ -57,7 +60,7 @@ def prompt_key(row: jsonl.Row, prompt_column: str) -> str:
 
 
 class References(NamedTuple):
-    """Why no answer can be compared with some of them, and the first row (from 1) whose reference is no number, with its text."""
+    """Why no answer can be compared with some of them, and the first row (from 1) with one that is not a number."""
 
     problem: str | None
     no_number: tuple[int, str] | None
@@ -75,3 +78,17 @@ def references(path: Path, column: str) -> References:
             if not all(number_in(end) is not None or is_words(end) for end in ends):
                 no_number = number, ends[0]
     return References(problem, no_number)
+
+
+@lru_cache(maxsize=64)
+def holds_odd_chats(path: Path, column: str) -> bool:
+    """Whether the first cells of a column are chats in a form that no template reads as it stands."""
+    cells = [row[column] for row in islice(jsonl.rows_of(path), 100) if column in row]
+    odd = [
+        cell
+        for cell in cells
+        if isinstance(cell, dict)
+        or (isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"))
+        or (isinstance(cell, list) and message_problem(0, cell))
+    ]
+    return bool(odd) and sum(bool(turns_in(cell)) for cell in odd) >= NEARLY_ALL * len(cells)

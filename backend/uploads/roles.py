@@ -21,7 +21,7 @@ from backend.uploads.seen import (
     PROMPTS,
     REJECTED,
     TESTS,
-    Column,
+    SeenColumn,
     columns_of,
     named,
     plain,
@@ -81,7 +81,9 @@ def of_task(rows: Sequence[Cells]) -> Roles:
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
 
-def _countdown(columns: Sequence[Column], numbers: Column, target: Column, prompts: Sequence[Column]) -> Roles:
+def _countdown(
+    columns: Sequence[SeenColumn], numbers: SeenColumn, target: SeenColumn, prompts: Sequence[SeenColumn]
+) -> Roles:
     """Rows of Countdown: numbers, and a target that an expression of them should reach."""
     fields: dict[str, Json] = {"answer_column": target.name, "numbers_column": numbers.name}
     if prompts:
@@ -96,11 +98,13 @@ def _countdown(columns: Sequence[Column], numbers: Column, target: Column, promp
     return Roles(fields, said=[said], columns=[str(fields["prompt_column"]), *(one.name for one in columns)])
 
 
-def _asked(prompt: Column, columns: Sequence[Column]) -> tuple[str, str | None]:
+def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str | None]:
     """The name of what is asked, and why, if it is more than the column itself."""
     if prompt.chat:
         as_it_is = all((turns := turns_in(cell)) == cell and turns[-1]["role"] == "user" for cell in prompt.there)
-        return (prompt.name, None) if as_it_is else (f"{prompt.name}.{CHAT}", "the turns up to the user's last one")
+        made = f"{prompt.name}.{CHAT}"
+        asked = any(made in Cells({prompt.name: cell}) for cell in prompt.there)
+        return (made, "the turns up to the user's last one") if asked and not as_it_is else (prompt.name, None)
     beside = {
         plain(one.name): one
         for one in columns
@@ -116,7 +120,7 @@ def _asked(prompt: Column, columns: Sequence[Column]) -> tuple[str, str | None]:
     return prompt.name, None
 
 
-def _answer(columns: Sequence[Column], prompt: Column) -> str | None:
+def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn) -> str | None:
     """The column of the reference answers, if any: by its name, a chat's last turn, or the only other one."""
     usable = [
         one
@@ -131,7 +135,7 @@ def _answer(columns: Sequence[Column], prompt: Column) -> str | None:
     return others[0].name if len(columns) == 2 and others else None
 
 
-def _choices(columns: Sequence[Column], prompt: Column) -> dict[str, Json] | None:
+def _choices(columns: Sequence[SeenColumn], prompt: SeenColumn) -> dict[str, Json] | None:
     """Fields of a multiple choice, whose answer is a letter or an index; None if it is none."""
     lettered = f"x.{LETTERED}"
     lists = [
@@ -173,7 +177,8 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
     if chosen is None or rejected is None or chosen.name == rejected.name:
         label = next((one.name for one in columns if COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""
-        text = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: write chosen and rejected."
+        text = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: "
+        text += "write chosen and rejected."
         return Roles({}, text, columns=names)
     shared, beyond, other = (
         f"{chosen.name} & {rejected.name}",
@@ -189,11 +194,15 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
     offered = [shared, beyond, other, *names]
     prompts = [one for one in named(columns, PROMPTS) if one.unasked is None and one not in (chosen, rejected)]
     share = sum(one is not None for one in begin) / max(1, len(begin))
-    both = chosen.chat and rejected.chat
-    if share >= NEARLY_ALL and (both or _repeats(prompts, chosen, rejected)):
-        return Roles(
-            implicit, said=[f"the prompt is what {chosen.name} and {rejected.name} begin with"], columns=offered
-        )
+    words = sum(len(as_text(one).split()) for one in begin if one is not None) / max(1, len(begin))
+    # both answers repeat the prompt
+    texts = [
+        [as_text(row.get(one.name)).strip() for one in (*prompts[:1], chosen, rejected)] for row in rows if prompts
+    ]
+    repeated = sum(a.startswith(p) and b.startswith(p) for p, a, b in texts) >= NEARLY_ALL * max(1, len(texts))
+    if share >= NEARLY_ALL and ((chosen.chat and rejected.chat) or repeated or (not prompts and words >= 1.5)):
+        said = f"the prompt is what {chosen.name} and {rejected.name} begin with"
+        return Roles(implicit, said=[said], columns=offered)
     if prompts:
         fields = {"prompt_column": _asked(prompts[0], columns)[0]}
         answers = {
@@ -203,32 +212,15 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
         return Roles(
             {**fields, **answers}, columns=list(dict.fromkeys([*fields.values(), *answers.values(), *offered]))
         )
-    words = sum(len(as_text(one).split()) for one in begin if one is not None) / max(1, len(begin))
-    if share >= NEARLY_ALL and words >= 1.5:
-        return Roles(
-            implicit, said=[f"the prompt is what {chosen.name} and {rejected.name} begin with"], columns=offered
-        )
     return Roles({"chosen_column": chosen.name, "rejected_column": rejected.name}, no_prompts(columns), columns=names)
 
 
-def _repeats(prompts: Sequence[Column], chosen: Column, rejected: Column) -> bool:
-    """Whether both answers repeat the prompt that a column has."""
-    if not prompts or len(prompts[0].cells) != len(chosen.cells):
-        return False
-    rows = [
-        [as_text(cell).strip() for cell in cells]
-        for cells in zip(prompts[0].cells, chosen.cells, rejected.cells, strict=True)
-        if not any(map(is_missing, cells))
-    ]
-    return bool(rows) and sum(a.startswith(p) and b.startswith(p) for p, a, b in rows) >= NEARLY_ALL * len(rows)
-
-
-def listed(columns: Sequence[Column]) -> str:
+def listed(columns: Sequence[SeenColumn]) -> str:
     """Of the columns, as far as they are short in all."""
     return f"{', '.join(one.name for one in columns):.500}"
 
 
-def no_prompts(columns: Sequence[Column]) -> str:
+def no_prompts(columns: Sequence[SeenColumn]) -> str:
     """That nothing can be asked, with what stands in each column."""
     said = "; ".join(f"{one.name} {one.unasked}" for one in columns if one.unasked)
     return f"No column holds prompts{': ' if said else ''}{said:.500}. Add a column of prompts, or name one of {listed(columns)}."

@@ -163,7 +163,7 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
 
 @router.get("/{upload_id}/survey")
 def survey_upload(services: ServicesDep, upload_id: RowId, query: Annotated[SurveyQuery, Query()]) -> Survey:
-    """Which column is what, three rows as the model will read them, and what answers are compared with; of the first 10,000 rows."""
+    """Which column is what, three rows as the model will read them, and what answers are compared with."""
     _, path = _found(services, upload_id)
     found = survey(path, query)
     if query.prompt_column is not None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from backend.contract.base import Json
-from backend.contract.cells import Cells
+from backend.contract.cells import Cells, struct_in
 from backend.contract.task import LONGEST_NAME, as_text, is_missing
-from backend.contract.turns import turns_in, written
+from backend.contract.turns import turns_in
 
 NEARLY_ALL = 0.95
 
@@ -26,14 +26,15 @@ def _words(text: str) -> list[str]:
 
 # The likeliest first; the languages of most data sets.
 PROMPTS = _words(
-    "prompt prompts question problem query instruction input user_prompt Frage Aufgabe Eingabe Anweisung problème pregunta problema entrada "
-    "instrucción domanda richiesta pergunta vraag opgave pytanie zadanie вопрос задача запрос 问题 问 题目 題目 問題 質問 질문 문제 سؤال "
-    "messages conversations conversation chat dialog dialogue turns text"
+    "prompt prompts question problem query instruction input user_prompt Frage Aufgabe Eingabe Anweisung problème "
+    "pregunta problema entrada instrucción domanda richiesta pergunta vraag opgave pytanie zadanie вопрос задача "
+    "запрос 问题 问 题目 題目 問題 質問 질문 문제 سؤال messages conversations conversation chat dialog dialogue turns text"
 )
 ANSWERS = _words(
-    "ground_truth gold_answer final_answer correct_answer reference_answer expected_answer answer answers answer_key gold reference expected truth "
-    "correct solution target label labels result output response completion Antwort Lösung Ergebnis réponse résultat respuesta solución resultado "
-    "risposta soluzione resposta antwoord oplossing odpowiedź rozwiązanie ответ решение 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
+    "ground_truth gold_answer final_answer correct_answer reference_answer expected_answer answer answers "
+    "answer_key gold reference expected truth correct solution target label labels result output response "
+    "completion Antwort Lösung Ergebnis réponse résultat respuesta solución resultado risposta soluzione resposta "
+    "antwoord oplossing odpowiedź rozwiązanie ответ решение 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
 )
 CHOSEN = _words(
     "chosen preferred better winner accepted good positive win bevorzugt besser elegido preferido choisi préféré"
@@ -51,7 +52,7 @@ COUNTERPARTS = re.compile(r"better|preferred|chosen|winner|winning|preference|la
 
 
 @dataclass(frozen=True)
-class Column:
+class SeenColumn:
     """A column, or what is made of one under a name (`cells.py`), with its cells; None where a row has nothing."""
 
     name: str
@@ -96,16 +97,13 @@ class Column:
         if of_a_list == {True}:
             return "holds lists or objects"
         one_word = not any(" " in text.strip() for text in self.texts)
-        if one_word and (tokens(self.name) & IDS or all(map(_is_id, self.texts))):
+        if one_word and (tokens(self.name) & IDS or all(map(_ID.fullmatch, self.texts))):
             return "holds ids"
         return None
 
 
-def _is_id(text: str) -> bool:
-    """A hash, a file's name or a running number with letters."""
-    return (
-        re.fullmatch(r"[\w./:-]{0,80}\d[\w./:-]{0,80}", text) is not None and re.search(r"[A-Za-z]", text) is not None
-    )
+_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w./:-]{1,160}")
+"""A hash, a file's name, or a running number with letters."""
 
 
 def tokens(name: str) -> set[str]:
@@ -124,28 +122,25 @@ def rank(name: str, words: Sequence[str]) -> float | None:
     return len(words) + min(places) + nested if places else None
 
 
-def named(columns: Sequence[Column], words: Sequence[str]) -> list[Column]:
+def named(columns: Sequence[SeenColumn], words: Sequence[str]) -> list[SeenColumn]:
     """Those whose name means one of the words, the likeliest first."""
     ranked = [(place, column) for column in columns if (place := rank(column.name, words)) is not None]
     return [column for _, column in sorted(ranked, key=lambda one: one[0])]
 
 
-def columns_of(rows: Sequence[Cells]) -> list[Column]:
+def columns_of(rows: Sequence[Cells]) -> list[SeenColumn]:
     """The columns, each followed by the fields of its structs."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return [column for name in names for column in _with_fields(Column(name, [row.get(name) for row in rows]), rows)]
+    return [
+        column for name in names for column in _with_fields(SeenColumn(name, [row.get(name) for row in rows]), rows)
+    ]
 
 
-def _with_fields(column: Column, rows: Sequence[Cells]) -> Iterator[Column]:
+def _with_fields(column: SeenColumn, rows: Sequence[Cells]) -> Iterator[SeenColumn]:
     yield column
-    objects = [one if isinstance(one, dict) else _object(one) for one in column.there]
+    objects = [struct_in(cell) for cell in column.there]
     if objects and all(objects) and not column.chat:
         for name in dict.fromkeys(name for one in objects for name in one or ()):
             made = f"{column.name}.{name}"
             if column.name.count(".") < 2 and len(made) <= LONGEST_NAME:
-                yield from _with_fields(Column(made, [row.get(made) for row in rows]), rows)
-
-
-def _object(cell: Json) -> dict[str, Json] | None:
-    found = written(cell) if isinstance(cell, str) and cell.lstrip().startswith("{") else None
-    return found if isinstance(found, dict) else None
+                yield from _with_fields(SeenColumn(made, [row.get(made) for row in rows]), rows)

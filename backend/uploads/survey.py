@@ -10,12 +10,11 @@ from typing import cast
 from backend.contract.base import Json
 from backend.contract.cells import Cells
 from backend.contract.references import accepted, object_problem
-from backend.contract.survey import Example, Survey, SurveyQuery, Worked
+from backend.contract.survey import ReadRow, Survey, SurveyQuery, Worked
 from backend.contract.task import as_text, digest, filled, is_missing, missing_text
 from backend.contract.turns import turns_in
 from backend.contract.verdicts import match_of, number_in, numeric_verdict, reference_in, text_verdict
-from backend.uploads import jsonl
-from backend.uploads.roles import Roles, of_pairs, of_task
+from backend.uploads import jsonl, roles
 
 GUESSED_ROWS = 500
 LOOKED_AT_ROWS = 10_000
@@ -29,45 +28,31 @@ FREE_WORDS = 25
 @lru_cache(maxsize=64)
 def survey(path: Path, query: SurveyQuery) -> Survey:
     """Of the first rows; a file's number is never given again."""
-    rows = list(_first(path))
-    roles = guess(rows, query.use)
+    rows, size = list[Cells](), 0
+    for row in islice(jsonl.rows_of(path), LOOKED_AT_ROWS):
+        rows.append(row)
+        size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
+        if size > LOOKED_AT_BYTES:
+            break
+    guessed = (roles.of_pairs if query.use == "pairs" else roles.of_task)(rows[:GUESSED_ROWS])
+    unnamed = {"use", "template"} if query.use == "pairs" else {"use"}
     fields = (
-        dict(roles.fields)
-        if query.prompt_column is None
-        else query.model_dump(exclude={"use", *(("template",) if query.use == "pairs" else ())}, exclude_none=True)
+        dict(guessed.fields) if query.prompt_column is None else query.model_dump(exclude=unnamed, exclude_none=True)
     )
-    guessed = query.prompt_column is None
-    base = Survey(
-        rows=len(rows),
-        fields=fields,
-        question=roles.question if guessed else None,
-        said=list(roles.said) if guessed else [],
-        columns=list(roles.columns)[:1000],
-    )
+    base = Survey(rows=len(rows), fields=fields, columns=list(guessed.columns)[:1000])
+    if query.prompt_column is None:
+        base = base.model_copy(update={"question": guessed.question, "said": list(guessed.said)})
     if "prompt_column" not in fields:
         return base
-    found = _of_pairs(rows, fields) if query.use == "pairs" else _of_task(rows, fields)
+    found = of_pairs(rows, fields) if query.use == "pairs" else of_task(rows, fields)
     return base.model_copy(update={**found, "said": [*base.said, *cast(list[str], found.get("said", []))]})
 
 
-def _first(path: Path) -> Iterator[Cells]:
-    size = 0
-    for row in islice(jsonl.rows_of(path), LOOKED_AT_ROWS):
-        yield row
-        size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
-        if size > LOOKED_AT_BYTES:
-            return
-
-
-def guess(rows: Sequence[Cells], use: str) -> Roles:
-    """Which column is what, by the first of the rows."""
-    return (of_pairs if use == "pairs" else of_task)(rows[:GUESSED_ROWS])
-
-
-def _of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+    """What a task with these columns asks and compares with, as fields of a survey."""
     prompt_column, answer_column = str(fields["prompt_column"]), fields.get("answer_column")
     numbers, template = fields.get("numbers_column"), str(fields.get("template") or "{prompt}")
-    matches, free, examples, worked = Counter[str](), 0, list[Example](), dict[str, list[Worked]]()
+    matches, free, examples, worked = Counter[str](), 0, list[ReadRow](), dict[str, list[Worked]]()
     answers: dict[str, set[str]] = defaultdict(set)
     problem = _unread(rows, [prompt_column, *([str(answer_column)] if answer_column else [])])
     for number, row in enumerate(rows, 1):
@@ -96,8 +81,8 @@ def _of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obj
 def _said_of(free: int, references: int, ambiguous: int) -> Iterator[str]:
     if 2 * free > references:
         yield (
-            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats word for word: let a judge "
-            "compare them, or begin with a model that was trained on them (a warm start), with another reward than correctness"
+            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats: "
+            "let a judge compare them, or begin with a model that was trained on them (a warm start) and with another reward"
         )
     if ambiguous:
         yield f"{ambiguous:,} prompts occur with different references: no answer is right for all of them"
@@ -112,15 +97,15 @@ def _unread(rows: Sequence[Cells], columns: Sequence[str]) -> str | None:
     return None
 
 
-def _example(number: int, row: Cells, prompt_column: str, template: str, cell: Json, *, numbers: bool) -> Example:
+def _example(number: int, row: Cells, prompt_column: str, template: str, cell: Json, *, numbers: bool) -> ReadRow:
     prompt = row.get(prompt_column)
     turns = turns_in(prompt) if isinstance(prompt, list) else []
     asked = filled(template, turns.pop()["content"] if turns else as_text(prompt), row)
     before = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in turns)
     said = f"{before}{'user: ' if before else ''}{asked}"[:SHOWN_CHARACTERS]
     if is_missing(cell):
-        return Example(row=number, prompt=said)
-    return Example(
+        return ReadRow(row=number, prompt=said)
+    return ReadRow(
         row=number,
         prompt=said,
         reference=as_text(cell)[:SHOWN_CHARACTERS],
@@ -148,17 +133,18 @@ def _worked(reference: str, match: str) -> list[Worked]:
     return [Worked(reference=reference[-200:], right=right, wrong=wrong)]
 
 
-def _of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+    """What pairs with these columns are, as fields of a survey."""
     columns = [str(fields[f"{name}_column"]) for name in ("prompt", "chosen", "rejected") if f"{name}_column" in fields]
     equal = sum(len({as_text(row.get(column)) for column in columns[1:]}) == 1 for row in rows)
     said = [f"{equal:,} rows have two equal answers, and are left out"] if equal and len(columns) == 3 else []
     examples = []
     for number, row in enumerate(rows[:SHOWN], 1):
-        chosen, rejected = (as_text(_last(row.get(column)))[:SHOWN_CHARACTERS] for column in columns[1:])
+        answers = [
+            turns_in(cell)[-1]["content"] if isinstance(cell := row.get(column), list) and turns_in(cell) else cell
+            for column in columns[1:]
+        ]
+        chosen, rejected = (as_text(answer)[:SHOWN_CHARACTERS] for answer in answers)
         shown = _example(number, row, columns[0], "{prompt}", None, numbers=False)
         examples.append(shown.model_copy(update={"chosen": chosen, "rejected": rejected}))
     return {"problem": _unread(rows, columns), "examples": examples, "said": said}
-
-
-def _last(cell: Json) -> Json:
-    return turns_in(cell)[-1]["content"] if isinstance(cell, list) and turns_in(cell) else cell

@@ -1,4 +1,4 @@
-"""What the backend found in an upload: which column is what, three rows as the model will read them, and how answers are compared."""
+"""What the backend found in an upload: which column is what, rows as the model will read them, how answers are compared."""
 
 from collections.abc import Mapping
 
@@ -34,10 +34,8 @@ def survey_of(upload: Upload, described: Mapping[str, Json], *, guessed: bool = 
 def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
     """The fields of the form that name columns, as the rows suggest them; nothing is named where a person must say it."""
     found = survey_of(upload, described, guessed=True)
-    return {} if found is None else _suggested(found, upload, described)
-
-
-def _suggested(found: Survey, upload: Upload, described: Mapping[str, Json]) -> dict[str, Json]:
+    if found is None:
+        return {}
     fields: dict[str, Json] = {name: found.fields.get(name) for name in (*NAMING, "source_column") if name in described}
     for name in ("prompt_column", "chosen_column", "rejected_column"):
         if name in described:
@@ -55,7 +53,7 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
     guess = survey_of(upload, named, guessed=True)
     if guess is None:
         return []
-    suggested = _suggested(guess, upload, named)
+    suggested = columns_for(upload, named)
     other = {name: value for name, value in suggested.items() if named.get(name) != value}
     if guess.question is not None:
         st.warning(plain(guess.question), icon=":material/help:")
@@ -66,8 +64,7 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
     if found is not None and found.problem is not None:
         st.error(plain(f"{found.problem[:1].upper()}{found.problem[1:]}."), icon=":material/error:")
     if found is not None and found.examples:
-        _show_examples(found)
-        _show_matches(found)
+        _show_found(found)
     if other and suggested.get("prompt_column"):
         st.button(
             "Columns as the rows suggest",
@@ -79,7 +76,8 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
     return guess.columns
 
 
-def _show_examples(found: Survey) -> None:
+def _show_found(found: Survey) -> None:
+    """The first rows; how many references are of each kind, and what two of them would say."""
     pairs = found.examples[0].chosen is not None
     rows = [
         {"row": one.row, "the model reads": one.prompt}
@@ -91,17 +89,9 @@ def _show_examples(found: Survey) -> None:
         for one in found.examples
     ]
     st.dataframe(pd.DataFrame(rows).dropna(axis="columns", how="all"), hide_index=True)
-
-
-def _show_matches(found: Survey) -> None:
-    """How many references are of each kind, and what two of them would say."""
     if not found.matches:
         return
     kinds = [counted(number, _KINDS[kind]) for kind, number in found.matches.items()]
     st.caption(plain(f"Reference answers: {', '.join(kinds)}. With match “task” each is compared as what it is."))
     for one in found.worked:
-        st.caption(
-            plain(
-                f"For the reference “…{one.reference[-60:]}” the answer “{one.right}” is right, and “{one.wrong}” is wrong."
-            )
-        )
+        st.caption(plain(f"For the reference “…{one.reference[-60:]}” “{one.right}” is right, “{one.wrong}” is wrong."))

@@ -205,9 +205,14 @@ def test_own_pairs_need_their_three_columns(backend: Backend) -> None:
     }
     with pytest.raises(ApiError, match="column chosen is missing"):
         backend.client.create_run({**DPO, "pairs": pairs})
-    backend.client.create_run({**DPO, "pairs": {**pairs, "chosen_column": "prompt", "rejected_column": "prompt"}})
+    with pytest.raises(ApiError, match="chosen_column: prompt is the prompt column, too"):
+        backend.client.create_run({**DPO, "pairs": {**pairs, "chosen_column": "prompt"}})
+    again = backend.client.upload("pairs.jsonl", b'{"prompt": "a", "chosen": "b", "rejected": "c"}\n' * 2)
+    backend.client.create_run(
+        {**DPO, "pairs": {**pairs, "source": f"upload:{again.id}", "held_out": 0}, "budget": {"eval_every": 0}}
+    )
     with pytest.raises(ApiError, match="run 1"):
-        backend.client.delete_upload(upload.id)
+        backend.client.delete_upload(again.id)
 
 
 def test_a_step_of_the_same_shape_tells_how_long_the_next_run_takes(backend: Backend) -> None:

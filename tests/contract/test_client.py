@@ -16,6 +16,7 @@ from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
 from backend.contract.recorded import RecordedConfig, Trainer
+from backend.contract.survey import SurveyQuery
 from backend.contract.transport import IDLE_SECONDS
 
 DIGEST = "0" * 64
@@ -75,6 +76,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "upload_progress": lambda c: c.upload_progress("key"),
     "join_uploads": lambda c: c.join_uploads("x", [1, 2]),
     "upload_files": lambda c: c.upload_files([(name, io.BytesIO(b"{}\n")) for name in "ab"]),
+    "survey_upload": lambda c: c.survey_upload(1, SurveyQuery()),
     "split_upload": lambda c: c.split_upload(1, q.SplitQuery(prompt_column="prompt", held_out=0.1)),
     "keep_rows": lambda c: c.keep_rows("x", {"kind": "dataset", "source": "upload:1"}, ["one"]),
     "uploads": lambda c: c.uploads(),

@@ -60,6 +60,7 @@ def test_chats_are_prompts_and_rows_that_cannot_be_asked_stop_the_start(at: AppT
     send(at, ("mine.jsonl", CHATS))
     assert draft_of(at).get("task.prompt_column") == "prompt"
     assert '"role": "system"' in at.dataframe[0].value.iloc[0, 0]
+    assert list(at.dataframe[1].value.iloc[0]) == [1, "system: Add.\n\nuser: 1 + 1", "2", "as the number 2"]
     assert not start_disabled(at)
 
     send(at, ("mine.jsonl", CHATS.replace(b'"user"', b'"assistant"')))

@@ -188,33 +188,30 @@ def _naming(task: Dataset, rows: Sequence[tuple[int, Row]]) -> Callable[[Sequenc
 
 def _item(task: Dataset, number: int, row: Row) -> Item:
     prompt = row[task.prompt_column]
-    answer = None if task.answer_column is None else as_text(row[task.answer_column])
+    cell = None if task.answer_column is None else row[task.answer_column]
+    verifier: dict[str, Json] = {"kind": "exact"}
+    if task.numbers_column is not None:
+        numbers, target = (
+            [int(one) for one in _WHOLE.findall(as_text(part))] for part in (row[task.numbers_column], cell)
+        )
+        if not numbers or len(target) != 1:
+            text = f"row {number} has no whole numbers in {task.numbers_column}, or not one in {task.answer_column}, the target"
+            raise TaskError("dataset_columns", text)
+        verifier = {"kind": "countdown", "numbers": list[Json](numbers), "target": target[0]}
+    elif several := accepted(cell):
+        verifier["accepted"] = list(several)
+    elif problem := object_problem(number, str(task.answer_column), cell):
+        verifier["problem"] = problem
     question, messages = prompt_of(task, number, prompt, template=task.template, row=row)
     return Item(
         id=row_id(task, row),
         question=question,
         messages=messages,
-        answer=answer,
-        verifier=_verifier(task, number, row),
+        answer=None if task.answer_column is None else as_text(cell),
+        verifier=verifier,
         columns=row,
         source=source_of(task.source_column, row),
     )
-
-
-def _verifier(task: Dataset, number: int, row: Row) -> Mapping[str, Json]:
-    """How an answer to the row is checked. Raises TaskError for a row of Countdown without whole numbers."""
-    cell = None if task.answer_column is None else row[task.answer_column]
-    if task.numbers_column is None:
-        several: Json = list(accepted(cell))
-        problem = object_problem(number, str(task.answer_column), cell)
-        return (
-            {"kind": "exact"} | ({"accepted": several} if several else {}) | ({"problem": problem} if problem else {})
-        )
-    numbers, target = ([int(one) for one in _WHOLE.findall(as_text(part))] for part in (row[task.numbers_column], cell))
-    if not numbers or len(target) != 1:
-        text = f"row {number} has no numbers in {task.numbers_column}, or no target in {task.answer_column}; both are whole numbers"
-        raise TaskError("dataset_columns", text)
-    return {"kind": "countdown", "numbers": list[Json](numbers), "target": target[0]}
 
 
 _WHOLE = re.compile(r"-?\d+")

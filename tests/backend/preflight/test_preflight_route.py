@@ -146,7 +146,11 @@ def test_a_silent_worker_does_not_count(backend: Backend) -> None:
 
 def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(backend: Backend) -> None:
     rows = b'{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n'
-    task = {"kind": "dataset", "source": f"upload:{backend.client.upload('x.jsonl', rows).id}"}
+    task = {
+        "kind": "dataset",
+        "source": f"upload:{backend.client.upload('x.jsonl', rows).id}",
+        "prompt_column": "prompt",
+    }
     messages = asked(backend, task=task, model={"source": "run:9@3"}).messages
     assert {one.field for one in messages if one.level == "error"} == {"task.prompt_column", "model.source"}
     assert asked(backend, task=task | {"prompt_column": "question"}).ok

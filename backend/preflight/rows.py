@@ -1,0 +1,58 @@
+"""What preflight says of a person's rows: the columns that were taken, a question, and references that no answer will equal."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from backend.contract import stored
+from backend.contract.config import RunConfig, data_of
+from backend.contract.preflight import Message
+from backend.contract.records import Upload
+from backend.contract.survey import SurveyQuery
+from backend.contract.task import Dataset
+from backend.errors import Invalid
+from backend.uploads import columns
+from backend.uploads import store as uploads
+from backend.uploads.survey import survey
+
+
+def in_messages(invalid: Invalid) -> list[Message]:
+    """The errors for which a creation would be refused."""
+    return [
+        Message(level="error", field=error.field.removeprefix("config."), text=error.message)
+        for error in invalid.errors
+    ]
+
+
+def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, list[Message]]:
+    """The configuration with the columns that it leaves open, and what is to be said of them: what was taken, or a question."""
+    try:
+        found = columns.resolved(tx, home, config)
+    except Invalid as invalid:
+        return config, in_messages(invalid)
+    before, after = data_of(config), data_of(found)
+    if before == after or before is None or after is None:
+        return config, []
+    path, data = after
+    taken = {name: value for name, value in data.model_dump().items() if value != getattr(before[1], name)}
+    said = "; ".join(f"{name} is {value}" for name, value in taken.items())
+    return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
+
+
+def of_references(home: Path, config: RunConfig, upload: Upload | None) -> Iterator[Message]:
+    """What is to be known of the references with which a reward compares."""
+    read = data_of(config)
+    comparing = (
+        function
+        for _, function in stored.rewards_in(config.model_dump(mode="json"))
+        if function["kind"] == "correctness"
+    )
+    if read is None or upload is None or not isinstance(read[1], Dataset) or not any(comparing):
+        return
+    path, data = read
+    with suppress(Invalid, FileNotFoundError):
+        asked = data.model_dump(include=set(SurveyQuery.model_fields), exclude_none=True)
+        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).said:
+            yield Message(level="warning", field=f"{path}.answer_column", text=said)
