@@ -113,17 +113,6 @@ _SHARD, _WITHOUT_ROWS = (
 NamedFile = tuple[str, Path | BinaryIO]
 
 
-def _with_rows(files: Sequence[NamedFile]) -> tuple[Sequence[NamedFile], str]:
-    """The files of a saved data set that hold its rows, and what is to be said of others and of lost ones; else all files."""
-    shards = [int(found[1]) for name, _ in files if (found := _SHARD.fullmatch(name))]
-    if not shards:
-        return files, ""
-    left = {name: None for name, _ in files if _WITHOUT_ROWS.fullmatch(name)}
-    lost = [f"Only {len(shards)} of the {shards[0]} files of the data set are here"] if len(shards) < shards[0] else []
-    beside = [f"Left out, since they hold no rows of their own: {', '.join(left):.300}"] if left else []
-    return [file for file in files if file[0] not in left], "; ".join(lost + beside)
-
-
 class Client:
     """Speaks to one backend. Thread-safe; close it, or use it as a context manager.
 
@@ -376,8 +365,8 @@ class Client:
     ) -> r.Upload:
         """Store rows: CSV, TSV, JSON, JSON lines, Parquet or Arrow, from memory or from a file that is read as it is sent.
 
-        The `suffix` is the file's own ending, if the name has another; the `note` is kept with what reading it brings up. `on_sent`
-        hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
+        The `suffix` is the file's own ending, if the name has another; the `note` is kept with what reading it brings up.
+        `on_sent` hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
         """
         file = io.BytesIO(content) if isinstance(content, bytes) else content
 
@@ -418,11 +407,16 @@ class Client:
     ) -> r.Upload:
         """One upload of named files; if one is refused, or anything else ends it, nothing stays of it.
 
-        Of a saved data set, the files that hold rows are taken. Unless one of several has a column `source`, or all are parts of such a
-        data set, a new one has the name of each row's file. `on_sent` hears the name of a file, how many bytes it has, and how many
-        are on their way.
+        Of a saved data set, the files that hold rows are taken. Unless one of several has a column `source`, or all are parts
+        of such a data set, a new one has the name of each row's file. `on_sent` hears the name of a file, how many bytes it
+        has, and how many are on their way.
         """
-        files, note = _with_rows(files)
+        shards = [int(found[1]) for one, _ in files if (found := _SHARD.fullmatch(one))]
+        left = {one: None for one, _ in files if shards and _WITHOUT_ROWS.fullmatch(one)}
+        files = [file for file in files if file[0] not in left]
+        whole = max(shards, default=0)
+        said = [f"Only {len(shards)} of the {whole} files of the data set are here"] if len(shards) < whole else []
+        said += [f"Left out, since they hold no rows of their own: {', '.join(left):.300}"] if left else []
         with ExitStack() as parts_gone:
             parts: list[r.Upload] = []
             for file, where in files:
@@ -434,7 +428,7 @@ class Client:
                         called[:LONGEST_NAME],
                         content,
                         suffix=q.ending_of(file),
-                        note=note,
+                        note="; ".join(said),
                         progress=progress,
                         on_sent=partial(on_sent, file, whole),
                     )
@@ -442,8 +436,8 @@ class Client:
                     return part
                 parts_gone.callback(self._forget_upload, part.id)
                 parts.append(part)
-            are_shards = all(_SHARD.fullmatch(one) for one, _ in files)
-            column = None if are_shards or any("source" in part.columns for part in parts) else "source"
+            is_one = len(shards) == len(files) or any("source" in part.columns for part in parts)
+            column = None if is_one else "source"
             called = (name or f"{files[0][0][:100]} and {len(files) - 1} more")[:LONGEST_NAME]
             with _about(called):
                 return self.join_uploads(called, [part.id for part in parts], source_column=column)

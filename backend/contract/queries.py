@@ -227,7 +227,7 @@ LONGEST_SUFFIX = 20
 
 
 def ending_of(name: str) -> str:
-    """How a file's name ends, or would end if it were unpacked: `.csv` of `a.csv` and of `a.csv.gz`."""
+    """How a file's name ends, or would end if it were unpacked: `.txt` of `a.txt` and of `a.txt.gz`."""
     file = Path(name)
     return (Path(file.stem) if file.suffix.lower() in (".gz", ".bz2", ".xz", ".zst") else file).suffix[:LONGEST_SUFFIX]
 

@@ -15,10 +15,9 @@ def rows_of_columns(path: Path, head: bytes, notes: list[str]) -> Iterator[jsonl
     """The rows of a file that begins so. Columns that cannot be read are left out, and said in `notes`. Raises Invalid."""
     import pyarrow as pa
 
-    kind, batches = ("Parquet", _parquet) if head.startswith(PARQUET) else ("Arrow", _arrow)
     number = 0
     try:
-        for batch in batches(path, head, notes):
+        for batch in _batches(path, head, notes):
             if batch.nbytes > BATCH * jsonl.LONGEST_LINE:
                 what = "or one soon after it takes too many bytes; shorten it, or leave it out"
                 raise jsonl.wrong(number + 1, what, "row")
@@ -31,23 +30,22 @@ def rows_of_columns(path: Path, head: bytes, notes: list[str]) -> Iterator[jsonl
     except MemoryError:
         raise  # one of Arrow's own, too
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        kind = "Parquet" if head.startswith(PARQUET) else "Arrow"
         raise jsonl.refused(f"The {kind} file cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-def _parquet(path: Path, _: bytes, notes: list[str]) -> Iterator[Any]:
+def _batches(path: Path, head: bytes, notes: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path, memory_map=False, pre_buffer=False, buffer_size=2**20) as file:
-        names = _readable(file.schema_arrow, notes)
-        if file.metadata.num_rows > jsonl.MOST_ROWS:
-            raise jsonl.too_many_rows()
-        for batch in file.iter_batches(batch_size=BATCH, use_threads=False, columns=names):
-            yield batch.select(names)  # "a.b" names the field b of a, too
-
-
-def _arrow(path: Path, head: bytes, notes: list[str]) -> Iterator[Any]:
-    import pyarrow as pa
-
+    if head.startswith(PARQUET):
+        with pq.ParquetFile(path, memory_map=False, pre_buffer=False, buffer_size=2**20) as file:
+            names = _readable(file.schema_arrow, notes)
+            if file.metadata.num_rows > jsonl.MOST_ROWS:
+                raise jsonl.too_many_rows()
+            for batch in file.iter_batches(batch_size=BATCH, use_threads=False, columns=names):
+                yield batch.select(names)  # "a.b" names the field b of a, too
+        return
     is_stream = head.startswith(ARROW_STREAM)
     with pa.OSFile(str(path)) as file, (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file) as reader:
         names = _readable(reader.schema, notes)

@@ -77,7 +77,17 @@ def _rows(document: Document, notes: list[str], *, is_line: bool) -> Iterable[ob
     if kinds == {dict}:
         found = _of_objects(document, tables, notes, is_line=is_line)
     elif kinds == {list}:
-        found = _of_lists(document, tables, is_line=is_line)
+        # lists are columns, unless they hold rows, or the turns of chats
+        (at, values), *further = document.items()
+        shorter = next(((name, other) for name, other in further if len(other) != len(values)), None)
+        chats = any(_holds_objects(one) and name not in tables for name, one in document.items())
+        in_doubt = shorter or len(values) < 2
+        may_be = not (tables and in_doubt) and not (is_line and (chats or in_doubt))
+        if may_be and not all(map(_holds_objects, document.values())):
+            if shorter:
+                what = f"{at:.60} has {len(values):,} and {shorter[0]:.60} has {len(shorter[1]):,}"
+                raise refused(f"The lists in the JSON do not have equally many values: {what}; save it as JSON lines.")
+            found = _named(list(document), zip(*document.values(), strict=True))
     if found is not None or not tables or (is_line and str in kinds):
         return found
     first, *others = tables
@@ -119,20 +129,6 @@ def _of_objects(document: Document, tables: Document, notes: list[str], *, is_li
     if alike or by_column:
         raise refused(UNCLEAR)
     return None
-
-
-def _of_lists(document: Document, tables: Document, *, is_line: bool) -> Iterable[object] | None:
-    """Lists are columns, unless they hold rows, or the turns of chats. Raises Invalid if one is shorter."""
-    (first, values), *others = document.items()
-    shorter = next(((name, other) for name, other in others if len(other) != len(values)), None)
-    chats = any(_holds_objects(one) and name not in tables for name, one in document.items())
-    doubtful = shorter or len(values) < 2
-    if all(map(_holds_objects, document.values())) or (tables and doubtful) or (is_line and (chats or doubtful)):
-        return None
-    if shorter:
-        what = f"{first:.60} has {len(values):,} and {shorter[0]:.60} has {len(shorter[1]):,}"
-        raise refused(f"The lists in the JSON do not have equally many values: {what}; save it as JSON lines.")
-    return _named(list(document), zip(*document.values(), strict=True))
 
 
 def _named(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[object]:

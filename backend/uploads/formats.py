@@ -1,4 +1,4 @@
-"""Rows from a file as people have it, recognized by what it holds: JSON lines, a JSON document, a table of separated values, Parquet, Arrow.
+"""Rows from a file as people have it, recognized by what it holds: JSON lines, JSON, separated values, Parquet, Arrow.
 
 It runs in a process of its own (`conversion.py`): what others wrote may be anything.
 """
@@ -49,9 +49,9 @@ class FileFormat:
 
 
 def read(path: Path, suffix: str, notes: list[str]) -> tuple[FileFormat, Iterator[NumberedRow]]:
-    """What the file is, and its rows; what is left out of it, or was not plain, is said in `notes`.
+    """What the file is, and its rows. The `notes` get what it has beside them, and how it is read unless that is plain.
 
-    Raises Invalid, and says more, also while the rows are read.
+    Raises Invalid, also while the rows are read, and so are notes added.
     """
     with path.open("rb") as file:
         head = file.read(HEAD)
@@ -70,12 +70,6 @@ def read(path: Path, suffix: str, notes: list[str]) -> tuple[FileFormat, Iterato
         raise refused(EMPTY)
     if "\0" in text:
         raise refused("The file is not a text: it has zero bytes. Save it as CSV, JSON lines or Parquet.")
-    return _text_rows(path, encoding, text, suffix, notes)
-
-
-def _text_rows(
-    path: Path, encoding: str, text: str, suffix: str, notes: list[str]
-) -> tuple[FileFormat, Iterator[NumberedRow]]:
     shown = None if encoding in ("utf-8", "utf-8-sig", "ascii") else encoding
     kind = _kind(text, suffix)
     if kind == "json":
@@ -86,7 +80,9 @@ def _text_rows(
         if not is_line:
             raise refused(NO_ROWS)
     if kind == "lines":
-        return FileFormat("csv", shown), separated.line_rows(_decoded(path, encoding))
+        lines = enumerate(_decoded(path, encoding), 1)
+        prompts = ((number, line.strip()) for number, line in lines)
+        return FileFormat("csv", shown), ((at, {"prompt": text} if text else None, None) for at, text in prompts)
     if kind != "table":
         return FileFormat("jsonl", shown), _json_lines(path, encoding)
     layout = separated.layout_of(text, notes)
@@ -101,10 +97,14 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
     if suffix == KEPT:
         return "jsonl"
     if text[0] in "{[" and (suffix not in PLAIN or _ROWS.match(text)):
-        ends = _json_ends(first)
-        if ends is None and text[0] == "{":
+        end = None  # where the line stops to be JSON
+        try:
+            json.loads(first)
+        except (ValueError, RecursionError) as error:
+            end = getattr(error, "pos", -1)
+        if end is None and text[0] == "{":
             return "jsonl" if more.strip() else "json"
-        goes_on = ends == len(first.rstrip()) or (not more and len(first) > LONGEST_LINE)
+        goes_on = end == len(first.rstrip()) or (not more and len(first) > LONGEST_LINE)
         if text[0] == "[" or suffix == ".json" or goes_on:
             return "json"
         if suffix not in PLAIN:
@@ -116,17 +116,6 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
 
 
 _ROWS = re.compile(r'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:')
-
-
-def _json_ends(line: str) -> int | None:
-    """Where a line stops being JSON: at its end, if it goes on below; None if it is whole."""
-    try:
-        json.loads(line)
-    except json.JSONDecodeError as error:
-        return error.pos
-    except (ValueError, RecursionError):
-        return -1
-    return None
 
 
 _BROKEN, _MARK = "groupscope-broken", "\udcff"  # half of a pair, which no encoding gives

@@ -109,13 +109,8 @@ def row_of(number: int, line: bytes) -> Row:
     return row
 
 
-def _constant(name: str) -> None:
-    """NaN is what is missing, as Python writes it."""
-    if name != "NaN":
-        raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_constant)
+# Python writes NaN for what is missing; of infinity require_bounds says what it is
+_DECODER = json.JSONDecoder(parse_constant=lambda name: None if name == "NaN" else float(name))
 
 
 def wrong(number: int, what: str, unit: str = "line") -> Invalid:
@@ -160,7 +155,7 @@ def plain(number: int, column: str, value: Any, *, of_json: bool = False) -> Any
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case decimal.Decimal() if not value.is_finite():
-            raise wrong(number, f"has {value} in column {column}, which is no number; leave the row out", "row")
+            raise wrong(number, f"has {value} in column {column}, which JSON does not have; leave the row out", "row")
         case decimal.Decimal():
             if value.as_tuple().exponent == 0:
                 return int(value)

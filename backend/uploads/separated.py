@@ -30,13 +30,19 @@ def layout_of(text: str, notes: list[str]) -> TableLayout:
     separator, above = said[1] if said else _separator(text), 0
     records = _records(text, separator)
     widths = list(filter(None, map(_width, records)))
-    if widths and (widths[0] == 1 or widths[0] < max(widths)):  # this is no row of names, or no table
+    if widths and (widths[0] == 1 or widths[0] < max(widths)):  # these are not all of the names
         found = [(*_below_titles(_records(text, one)), one) for one in ([separator] if said else SEPARATORS)]
         width, above, better = max(found)
         separator, records = (better, _records(text, better)) if width else (separator, records)
     if skipped := " / ".join(cell.strip() for cells in records[:above] for cell in cells if cell.strip()):
         notes.append(f"Skipped above the table: {skipped:.200}")
-    if unnamed := _unnamed([cells for cells in records[above:] if _width(cells)]):
+    rows, unnamed = list(filter(_width, records[above:])), 0
+    for name, *cells in zip_longest(*rows, fillvalue=""):
+        is_index = cells and len(set(cells)) == len(cells) and all(map(str.isdecimal, cells))
+        if not is_index or not _INDEX.fullmatch(name.strip()) or unnamed + 1 == _width(rows[0]):
+            break
+        unnamed += 1
+    if unnamed:
         which = "the first column" if unnamed == 1 else f"the first {unnamed} columns"
         notes.append(f"Left out: {which}, numbers without a name, as pandas writes its index")
     return TableLayout(separator, above + bool(said), unnamed)
@@ -92,22 +98,6 @@ def _below_titles(records: list[list[str]]) -> tuple[int, int]:
 
 def _are_names(cells: list[str]) -> bool:
     return len(set(cells)) == len(cells) and _NAMES.fullmatch("".join(f"{cell}\0" for cell in cells)) is not None
-
-
-def _unnamed(records: list[list[str]]) -> int:
-    """How many columns at the left have no name and hold whole numbers, no two alike; one is a column in any case."""
-    for place, (name, *cells) in enumerate(zip_longest(*records, fillvalue="")):
-        numbers = cells and len(set(cells)) == len(cells) and all(map(str.isdecimal, cells))
-        if not numbers or not _INDEX.fullmatch(name.strip()) or place + 1 == _width(records[0]):
-            return place
-    return 0
-
-
-def line_rows(lines: Iterable[str]) -> Iterator[NumberedRow]:
-    """Each line of a text is a prompt."""
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        yield number, {"prompt": text} if text else None, None
 
 
 def table_rows(lines: Iterable[str], layout: TableLayout) -> Iterator[NumberedRow]:

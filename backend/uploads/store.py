@@ -68,8 +68,7 @@ def keep(
     """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
     What it holds and its `suffix` show its kind; without one it is JSON lines. Unless it is to be kept `again`, an upload of this name
-    that has just this content is answered. If it was joined of `parts`, what was found when they were read is said of it, too, and so are
-    the `notes`. Raises Invalid.
+    with just this content is answered. Of the `parts` of which it was joined is said what was found in them. Raises Invalid.
     """
     file.flush()
     home, partial = services.settings.home, Path(file.name)

@@ -117,8 +117,8 @@ def _show_uploader(draft: Draft, path: str) -> None:
         accept_multiple_files=True,
         key=f"{draft.key(f'{path}.upload')}-{turn}",
         disabled=under_way,
-        help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. "
-        "Files may be packed: \\.gz, \\.zst, \\.bz2, \\.xz\\. A file of "
+        help="The first row of a table names its columns, for example prompt and answer\\. "
+        "Several files become one data set\\. Files may be packed: \\.gz, \\.zst, \\.bz2, \\.xz\\. A file of "
         "several gigabytes is better sent by `groupscope upload`\\.",
     )
     with st.popover("Paste rows", icon=":material/content_paste:"):
