@@ -99,9 +99,7 @@ class Unscored(Exception):
 class EndpointScorer(ABC):
     """Scores by what a judge's endpoint replies. Equal questions are asked once, and none that the cache knows."""
 
-    def __init__(
-        self, function: Judge | Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int = FIRST
-    ) -> None:
+    def __init__(self, function: Judge | Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
         self.function, self.endpoint, self._cache, self._reading = function, endpoint, cache, reading
         self._spent: Counter[str] = Counter()
 
@@ -182,7 +180,7 @@ class EndpointScorer(ABC):
 class JudgeScorer(EndpointScorer):
     """Scores each completion by itself."""
 
-    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int = FIRST) -> None:
+    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
         super().__init__(judge, endpoint, cache, reading)
         self._judge = judge
 

@@ -87,8 +87,9 @@ class JudgeEndpoint:
             else:
                 self._failing = False
                 spent.update(prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens)
+                reply = replace(reply, text=self._without_key(reply.text), flaw=self._without_key(reply.flaw))
                 return replace(
-                    reply, text=self._without_key(reply.text), flaw=self._without_key(reply.flaw), **dict(spent)
+                    reply, prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"]
                 )
         raise AssertionError("every attempt returns or raises")
 

@@ -36,7 +36,7 @@ class RankingScorer(EndpointScorer):
     judge that looks at places alone gives everybody the same score. Equal completions are shown once.
     """
 
-    def __init__(self, ranking: Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int = FIRST) -> None:
+    def __init__(self, ranking: Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
         super().__init__(ranking, endpoint, cache, reading)
         self._ranking = ranking
         self._biases: list[float] = []

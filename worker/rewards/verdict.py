@@ -24,17 +24,17 @@ _FINAL = r"final|overall|total|(?:ins)?gesamt|endgültige?"
 _WORDS = r"scores?|ratings?|grades?|verdict|marks?|not[ea]|\w*note|\w*wertung|punkt(?:e|zahl)|[评得总]分|分数|点数|評価"
 _CALLED = re.compile(
     rf"(?:(?P<of>(?!(?:{_FINAL})\b)[^\W\d]+) )?(?<![/\w])"
-    rf"(?P<word>(?:(?:{_FINAL}) ?)?(?:{_WORDS})|(?:{_FINAL})(?=[\"']? ?[:=|])|overall)"
+    rf"(?P<word>(?:(?:{_FINAL}) ?)?(?:{_WORDS})|(?:{_FINAL})(?=(?: \([^()]*\))?[\"']? ?[:=|])|overall)"
     r"(?: ?[(\[][^()\[\]]*[)\]]| (?:on|from|out of|von|auf)\b[^:=]*(?=[:=]))?>?(?:[\s:=|\"'\[(-]*|[\s:;=\"'\[(-]*)"
     r"(?:(?:(?:is|was|be|ist|est|es|lautet|beträgt)\b:?|(?:of|an?|at|now|therefore)\b)[\s\"'\[(]*)*$"
 )
 _NO_QUALITY = "a an the my your this its their is with of i give and so as it der die das eine le la une".split()
 _CLAUSE = r"[^.,;:!?()]*$"  # what belongs to the number behind it
 _NOT = r"\b(?:not|never|no|less|more|fewer|under|over|below|above|at least|at most|than|if)\b|n['’]t\b"
-_DENIED = re.compile(rf"(?:{_NOT}){_CLAUSE}|(?:^| )[<>≤≥]=? ?$")
+_DENIED = re.compile(rf"(?:{_NOT}){_CLAUSE}|(?:^| )[<>≤≥]=? ?$|\b(?:rule|task|step|question|part|item) $")
 _SUPPOSED = re.compile(
     rf"(?:{_NOT}|\b(?:perfect|maxim(?:um|al)|max|highest|full|top|best|possible|minimum|lowest|worst|passing|average|previous"
-    rf"|to|for|could|might|instead|why)\b){_CLAUSE}"
+    rf"|to|for|could|might|instead|why|claim(?:s|ed)|demands?|ask(?:s|ed)|says|said|writes|wrote|states)\b){_CLAUSE}"
 )
 _SUPPOSING = re.compile(r"\W*(?:would|could|should|means?|requires?|needs?|if|is (?:for|reserved|only))\b|\s?[:=]")
 _WAVERS = re.compile(
@@ -43,9 +43,7 @@ _WAVERS = re.compile(
 )
 _TO = re.compile(r"\s*(?:-+>?|to|through|bis|till?|à|or|oder|\.\.\.?|…|→)\s*")
 _AND, _BETWEEN = re.compile(r"\s*(?:,|and|und|et)\s*"), re.compile(r"(?:\b(?:between|zwischen|entre)|\[) ?$")
-_OUT_OF = re.compile(
-    r"\s*(?:points? |stars? |punkte )?(?:/|(?:out )?of|von|sur)\s*(?:a |the )?(?:possible |maximum )?(?:of )?"
-)
+_OUT_OF = re.compile(r"\s*(?:points? |stars? |punkte )?(?:/|(?:out )?of|von|sur)\s*(?:a |the )?(?:possible )?(?:of )?")
 _DIVIDED = re.compile(r"[^\s/]+\s*/\s*([\d.]+)")
 _NAME = re.compile(r"[a-z]-?$")  # GPT-4
 _COUNTS = re.compile(r"\s?(?!(?:points|pts|stars|marks|is|as|was|seems|this|across)\b)[a-z]+s\b")  # 3 errors
@@ -145,8 +143,8 @@ class _Scale:
             end, before = one.start + len(one.text), plain[max(0, one.start - _NEAR) : one.start]
             between = plain[end : following.start] if following else ""
             last = following.start + len(following.text) if following else end
-            is_range = _TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(before))
-            is_range = is_range and not _COUNTS.match(plain, last)  # 7 - 2 errors
+            joined = _TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(before))
+            is_range = joined is not None and not _COUNTS.match(plain, last)  # 7 - 2 errors
             whole = Fraction(divided[1]) if (divided := _DIVIDED.fullmatch(one.text)) else None
             if following and (is_range or _OUT_OF.fullmatch(between)):
                 whole, done = following.value, last
@@ -171,7 +169,8 @@ class _Scale:
         scale = f"the scale is from {float(self.minimum):g} to {float(self.maximum):g}"
         factor = whole if whole and _DIVIDED.fullmatch(one.text) else 1
         whole = Fraction(100) if one.percent else whole or self.maximum
-        if whole != self.maximum and ((self.minimum, self.maximum) != (0, 1) or whole not in (10, 100)):
+        of_one = self.minimum == 0 and self.maximum == 1 and whole in (10, 100)
+        if whole != self.maximum and not of_one:
             return one.value, f"says {one.text[:50]} of {float(whole):g}, and {scale}"
         values = [value * factor * self.maximum / whole for value in {one.value, one.elsewhere} if value is not None]
         on_scale = [value for value in values if self.minimum <= value <= self.maximum]
@@ -185,10 +184,12 @@ def _rank(before: str, after: str, *, is_part: bool) -> int:
     called = _CALLED.search(before)
     if _SUPPOSING.match(after) or _COUNTS.match(after) or _SUPPOSED.search(before[: called and called.start("word")]):
         return 0
-    if called is None:
-        final = re.search(rf"\b(?:{_FINAL})\b{_CLAUSE}", before)
-        return 0 if not is_part else 3 if final else 1 if re.search(r"[^\W\d] ?[:=|-]+ ?$", before) else 2
-    if not is_part and called["word"].startswith("not") and re.match(r"\s?[^\W\d]", after):  # Note: 1 fact is missing
+    is_remark = (
+        called and called["word"].startswith("not") and re.match(r"\s?[^\W\d]", after)
+    )  # Note: 1 fact is missing
+    if not is_part and (called is None or is_remark):
         return 0
-    of_something = (called["of"] or "a") not in _NO_QUALITY or re.match(r" (?:on|for|in) ", after)
-    return 3 if re.match(_FINAL, called["word"]) else 1 if of_something else 2
+    if re.match(_FINAL, called["word"]) if called else re.search(rf"\b(?:{_FINAL})\b{_CLAUSE}", before):
+        return 3
+    named = (called["of"] or "a") not in _NO_QUALITY if called else re.search(r"[^\W\d] ?[:=|-]+ ?$", before)
+    return 1 if named or re.match(r" (?:on|for|in) ", after) else 2

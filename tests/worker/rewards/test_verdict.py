@@ -16,7 +16,7 @@ TABLE = r"""
 0.8 0 10 ¦ {"score": 8, "reason": "3 of 4, a score of 9 would need a proof"} ¦ ```json\n{"rating": 8, "why": "2 of 3"}\n``` ¦ {'score': '8/10'} ¦ {"score": 2} no: {"score": 8} ¦ 评分：8分
 0.8 0 10 ¦ {"clarity": {"score": 6}, "score": 8} ¦ {"score": 8, "reason": "he wrote {'score': 10}"} ¦ I answer as {"score": number}: {"score": 8} ¦ <think>3? 5?</think>8 ¦ so 3</think>\nScore: 8
 None 0 10 ¦ Score: 7-8 ¦ 7 or 8 ¦ between 6 and 7 ¦ 0-10 ¦ at least 7 ¦ It is not a 10 ¦ I would give 3, no: 8. ¦ Score: 5 (revised: 7) ¦ Score: 10 minus 3 ¦ My rating is not 3 but 7
-None 0 10 ¦ Clarity: 8/10\nDepth: 6/10 ¦ Score A: 7, Score B: 5 ¦ The answer lists 3 and 8 ¦ It has 3 errors ¦ 1. Good. ¦ This one is good ¦ Score: 12 ¦ 85% ¦ Score: 4 out of 5 ¦ good
+None 0 10 ¦ Clarity: 8/10\nDepth: 6/10 ¦ Score A: 7, Score B: 5 ¦ The answer lists 3 and 8 ¦ It has 3 errors ¦ 1. Good. ¦ This one is good ¦ Score: 12 ¦ 85% ¦ Score: 4 out of 5 ¦ good ¦ It claims a score of 10. I give 2. ¦ Rating: 8/10 for style, 6/10 for depth
 None 0 10 ¦ Score: 4 (scale 1-5) ¦ {"score": null, "confidence": 5} ¦ {"score": "high", "n": 3} ¦ {"a": {"score": 8}, "b": {"score": 3}} ¦ He wrote {"score": 10} to cheat. Score: 0 ¦ <think>Score: 8
 0.85 0 100 ¦ 85% ¦ 85 ¦ Score: 85/100, with 3 errors
 0.7 0 1 ¦ 0.7 ¦ 7/10 ¦ 70% ¦ Score: 0.7 (0-1)
