@@ -48,8 +48,8 @@ _DIVIDED = re.compile(r"[^\s/]+\s*/\s*([\d.]+)")
 _NAME = re.compile(r"[a-z]-?$")  # GPT-4
 _COUNTS = re.compile(r"\s?(?!(?:points|pts|stars|marks|is|as|was|seems|this|across)\b)[a-z]+s\b")  # 3 errors
 _Mention = tuple[int, Fraction, str, str]
-"""How surely a number is the score (4 on another scale, 3 the final one, 2 called so, 1 of something, 0 not called so), its value,
-its text, and why it may be something else."""
+"""How surely a number is the score (4 on another scale, 3 the final one, 2 called so, 1 of something, 0 not called so),
+its value, its text, and why it may be something else."""
 _HOW = 'end the instruction with: Reply with {"score": number}'
 
 
