@@ -38,10 +38,11 @@ class Service(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Service
+    body: dict[str, Any]
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         service = self.server
         with service.counting:
             service.bodies.append(body)

@@ -26,6 +26,8 @@ class JudgeSettings(BaseModel):
     requests_per_minute: Annotated[float, Field(gt=0, le=1_000_000)] = 60.0
     max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    max_tokens_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = 0
 
     def shared_by(self, processes: int) -> "JudgeSettings":
         """One process's share of the limits."""

@@ -47,7 +47,7 @@ class Numeral:
     """One number as it is written: its value, the one that it has elsewhere, whether it is a percentage, and the word behind it.
 
     `glued` says that the word follows without a space, as in 5cm and 2x; `dashed` that a dash before it may be a minus sign or
-    only part of the sentence, as in "the answer - 5".
+    only part of the sentence, as in "the answer - 5"; `start` is its first character in the text without dress.
     """
 
     text: str
@@ -57,6 +57,7 @@ class Numeral:
     unit: str = ""
     glued: bool = False
     dashed: bool = False
+    start: int = 0
 
 
 def undressed(text: str) -> str:
@@ -134,6 +135,7 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
         unit="" if unit in _SCALES else unit,
         glued=match["glued"] is not None and unit not in _SCALES,
         dashed=match["dash"] is not None,
+        start=match.start(),
     )
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
-from backend.contract.answers import last_number
 from backend.contract.base import Json
+from backend.contract.reading import FIRST
 from backend.contract.reward import Judge, Ranking
 from worker.ranks.ranks import ALONE, Ranks
-from worker.rewards.answers import number
 from worker.rewards.child_process import LOOK_SECONDS
-from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
+from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed
+from worker.rewards.judge_reply import Reply
+from worker.rewards.verdict import NoVerdict, verdict, without_thoughts
 from worker.tasks.items import Item
 
 Known = tuple[Reply, bool]
@@ -35,11 +36,6 @@ AskQuestion = Callable[[str], Callable[[], str]]
 """Asks a question; what it gives waits for the reply, and raises Unscored if none can be used."""
 
 _PLACE = re.compile(r"\{(prompt|completion|completions|answer)\}")
-_SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
-
-
-class NoVerdict(ValueError):
-    """The reply holds no number of the scale."""
 
 
 def question(instruction: str, item: Item, **answers: str) -> str:
@@ -53,22 +49,6 @@ def prompt_text(item: Item) -> str:
     if item.messages is None or len(item.messages) == 1:
         return item.question if item.messages is None else item.messages[0]["content"]
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in item.messages)
-
-
-def verdict(reply: str, minimum: float, maximum: float) -> float:
-    """The score from 0 to 1 that a reply gives: the last {"score": number}, else its last number, on the scale.
-
-    "8/10", "8.0/10.0", "8 of 10" and "8 out of 10" are an 8. Raises NoVerdict.
-    """
-    scores = _SCORE.findall(reply)
-    without_scale = re.sub(rf"(?:/|\b(?:out\s+)?of\b)\s*{re.escape(f'{maximum:g}')}(?:\.0+)?(?![.,]?[0-9])", " ", reply)
-    found = scores[-1] if scores else last_number(without_scale)
-    value = None if found is None else number(found)
-    if value is None:
-        raise NoVerdict("holds no number")
-    if not minimum <= value <= maximum:
-        raise NoVerdict(f"says {found}, and the scale is from {minimum:g} to {maximum:g}")
-    return (float(value) - minimum) / (maximum - minimum)
 
 
 BUSY_SECONDS = 5.0
@@ -119,8 +99,8 @@ class Unscored(Exception):
 class EndpointScorer(ABC):
     """Scores by what a judge's endpoint replies. Equal questions are asked once, and none that the cache knows."""
 
-    def __init__(self, function: Judge | Ranking, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
-        self.function, self.endpoint, self._cache = function, endpoint, cache
+    def __init__(self, function: Judge | Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
+        self.function, self.endpoint, self._cache, self._reading = function, endpoint, cache, reading
         self._spent: Counter[str] = Counter()
 
     @abstractmethod
@@ -167,7 +147,8 @@ class EndpointScorer(ABC):
         if known is not None:
             return known, True
         reply = self.endpoint.ask(text, max_tokens=self.function.max_tokens)
-        self._cache.keep(key, reply)
+        if reply.cut or not reply.flaw:  # a refusal may pass
+            self._cache.keep(key, reply)
         return reply, False
 
     def _said(self, future: Future[Known], waiting: Callable[[], None], *, repeated: bool) -> str:
@@ -178,27 +159,29 @@ class EndpointScorer(ABC):
                 waiting()
             reply, known = future.result()
         except JudgeFailed as failure:
+            if not repeated:
+                self._spent.update(failure.spent)
             raise Unscored(f"reward_error: the judge {name!r}: {failure}") from None
         if known or repeated:
             self._spent["cached"] += 1
         else:
             self._spent["prompt_tokens"] += reply.prompt_tokens
             self._spent["completion_tokens"] += reply.completion_tokens
-        if reply.cut:
-            raise self.without_verdict("was cut at max_tokens", reply.text)
-        return reply.text
+        if reply.cut or (reply.flaw and (self._reading > FIRST or not reply.text)):
+            raise self.without_verdict(reply.flaw or "was cut at max_tokens", reply.text)
+        return reply.text if self._reading == FIRST else without_thoughts(reply.text)
 
     def without_verdict(self, why: str, reply: str) -> Unscored:
         """The error of a reply from which no score can be read."""
-        said = f"it replied: {reply[:EXCERPT]}"
-        return Unscored(f"reward_value: the reply of the judge {self.endpoint.name!r} {why}; {said}")
+        said = f"; it replied: {reply[:EXCERPT]}" if reply else ""
+        return Unscored(f"reward_value: the reply of the judge {self.endpoint.name!r} {why}{said}")
 
 
 class JudgeScorer(EndpointScorer):
     """Scores each completion by itself."""
 
-    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
-        super().__init__(judge, endpoint, cache)
+    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
+        super().__init__(judge, endpoint, cache, reading)
         self._judge = judge
 
     def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
@@ -210,7 +193,7 @@ class JudgeScorer(EndpointScorer):
         try:
             text = reply()
             try:
-                return {"value": verdict(text, self._judge.minimum, self._judge.maximum)}
+                return {"value": verdict(text, self._judge.minimum, self._judge.maximum, self._reading)}
             except NoVerdict as reason:
                 raise self.without_verdict(str(reason), text) from None
         except Unscored as unscored:

@@ -5,12 +5,12 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Annotated
+from collections import Counter
+from dataclasses import replace
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
 
+from worker.rewards.judge_reply import ChatAnswer, Reply
 from worker.settings import JudgeSettings
 
 REPLY_BYTES = 2**20
@@ -20,52 +20,19 @@ EXCERPT = 500
 """Characters of a reply that an error shows."""
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request's URL
+log = logging.getLogger(__name__)
 
 
 class JudgeFailed(Exception):
-    """The endpoint gave no reply; the message says why and never holds the key."""
+    """The endpoint gave no reply; the message says why and never holds the key. `spent` are the tokens that were paid for."""
 
-
-class _Transient(Exception):
-    """Worth another attempt, after `wait` seconds if the endpoint named them."""
-
-    def __init__(self, message: str, wait: float | None = None) -> None:
+    def __init__(self, message: str, spent: Counter[str] | None = None, wait: float | None = None) -> None:
         super().__init__(message)
-        self.wait = wait
+        self.spent, self.wait = spent or Counter[str](), wait
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What the judge wrote, whether it was cut at max_tokens, and what it cost in tokens."""
-
-    text: str
-    cut: bool
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class _Message(BaseModel):
-    content: str
-
-
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: str | None = None
-
-
-Tokens = Annotated[int, Field(ge=0, le=10**9)]  # bounded: a service may claim more than a float holds
-
-
-class _Usage(BaseModel):
-    prompt_tokens: Tokens = 0
-    completion_tokens: Tokens = 0
-
-
-class _Answer(BaseModel):
-    """The part of a chat completion that is read."""
-
-    choices: Annotated[list[_Choice], Field(min_length=1)]
-    usage: _Usage | None = None
+class _Transient(JudgeFailed):
+    """Worth another attempt, after `wait` seconds if the endpoint named them."""
 
 
 class JudgeEndpoint:
@@ -79,11 +46,14 @@ class JudgeEndpoint:
         self._pace = threading.Lock()
         self._next_start = 0.0
         self._failing = False  # it failed a whole series of attempts and has not answered since
+        self._refused = set[str]()  # names of parameters
+        self._first, self._settled = threading.Lock(), threading.Event()
 
     @property
     def identity(self) -> str:
-        """What a reply depends on beside the request: the service and its model."""
-        return f"{self.settings.url} {self.settings.model}"
+        """What a reply depends on beside the request: the service, its model, and a temperature that the operator set."""
+        temperature = self.settings.temperature
+        return f"{self.settings.url} {self.settings.model}" + (f" at {temperature}" if temperature != 0 else "")
 
     def close(self) -> None:
         """Waits end at once; a request under way ends with its time limit."""
@@ -91,39 +61,75 @@ class JudgeEndpoint:
         self._http.close()
 
     def ask(self, prompt: str, *, max_tokens: int) -> Reply:
-        """The judge's reply to one message, at temperature 0.
+        """The judge's reply to one message.
 
-        A busy or broken service and a broken connection are tried again, a refusal is not. Raises JudgeFailed.
+        A busy or broken service and a broken connection are tried again, a refusal is not, unless it is of a parameter: that one
+        gets its other name, or is left out from then on. Raises JudgeFailed.
         """
         if self.settings.api_key_env and not self._key:
             raise JudgeFailed(
                 f"the worker's environment has no {self.settings.api_key_env}, which GROUPSCOPE_JUDGES names"
             )
-        body = {
-            "model": self.settings.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": max_tokens,
-            "temperature": 0,
-        }
-        attempts = 1 if self._failing else ATTEMPTS
+        if not self._first.acquire(blocking=False):  # the first goes alone: what it learns, the others need not
+            self._settled.wait()
+        attempts, spent = 1 if self._failing else ATTEMPTS, Counter[str]()
         for attempt in range(attempts):
-            self._wait_for_turn()
             try:
-                reply = self._post(body)
-            except _Transient as failure:
+                reply = self._post(prompt, max_tokens)
+            except JudgeFailed as failure:
+                spent.update(failure.spent)
+                if not isinstance(failure, _Transient):
+                    raise JudgeFailed(self._without_key(str(failure)), spent) from None
                 if attempt + 1 == attempts:
                     self._failing = True
-                    raise JudgeFailed(self._without_key(f"{failure} (tried {attempts} times)")) from None
+                    raise JudgeFailed(self._without_key(f"{failure} (tried {attempts} times)"), spent) from None
                 self._wait(min(failure.wait if failure.wait is not None else FIRST_WAIT * 2**attempt, LONGEST_WAIT))
-            except JudgeFailed as failure:
-                raise JudgeFailed(self._without_key(str(failure))) from None
             else:
                 self._failing = False
-                return replace(reply, text=self._without_key(reply.text))
+                spent.update(prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens)
+                reply = replace(reply, text=self._without_key(reply.text), flaw=self._without_key(reply.flaw))
+                return replace(
+                    reply, prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"]
+                )
         raise AssertionError("every attempt returns or raises")
 
-    def _post(self, body: dict[str, object]) -> Reply:
-        """A good answer. Raises _Transient or JudgeFailed."""
+    def _post(self, prompt: str, max_tokens: int) -> Reply:
+        """A good answer, asked with what was not refused. Raises _Transient or JudgeFailed."""
+        limits = dict.fromkeys([self.settings.max_tokens_parameter, "max_tokens", "max_completion_tokens"])
+        left = [name for name in limits if name not in self._refused]
+        parameters: dict[str, float] = dict.fromkeys(left[:1], max_tokens)
+        if self.settings.temperature is not None and "temperature" not in self._refused:
+            parameters["temperature"] = self.settings.temperature
+        message = {"role": "user", "content": prompt}
+        try:
+            self._wait_for_turn()
+            response, content = self._send({"model": self.settings.model, "messages": [message], **parameters})
+            answer, status = ChatAnswer(content), response.status_code
+            excerpt = answer.text[:EXCERPT].strip() or "nothing"
+            said = f"HTTP {status}: {excerpt}"
+            if response.is_success:
+                if (error := answer.error()) is None:
+                    try:
+                        return answer.reply()
+                    except ValueError as reason:
+                        raise JudgeFailed(f"its reply is {reason}: {excerpt}", answer.spent) from None
+                status, said = error, f"HTTP {status} with an error in it: {excerpt}"
+            if status in (400, 422) and (name := answer.refused(parameters)):
+                if name not in self._refused:
+                    log.warning("the judge %r refuses %s: it gets its other name or is left out", self.name, name)
+                self._refused.add(name)
+                return self._post(prompt, max_tokens)
+        finally:
+            self._settled.set()
+        if response.is_redirect:
+            raise JudgeFailed(f"HTTP {status}: it redirects, which is not followed; name its final address")
+        if status == httpx.codes.TOO_MANY_REQUESTS or status >= 500:
+            wait = response.headers.get("Retry-After", "")  # seconds; a date is rare, and then our own patience serves
+            raise _Transient(said, answer.spent, float(wait) if wait.isdecimal() else answer.wait())
+        raise JudgeFailed(said, answer.spent)
+
+    def _send(self, body: dict[str, object]) -> tuple[httpx.Response, bytes]:
+        """An answer of any status. Raises _Transient or JudgeFailed."""
         headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",  # a small compressed reply may be a huge one
@@ -145,18 +151,7 @@ class JudgeEndpoint:
             raise _Transient(f"it took longer than {self.settings.timeout_seconds:g} s") from None
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             raise _Transient(f"it does not answer: {type(error).__name__}: {error}") from None
-        excerpt = content.decode(errors="replace")[:EXCERPT].strip() or "nothing"
-        if response.is_success:
-            return _read(bytes(content), excerpt)
-        said = f"HTTP {response.status_code}: {excerpt}"
-        if response.is_redirect:
-            raise JudgeFailed(
-                f"HTTP {response.status_code}: it redirects, which is not followed; name its final address"
-            )
-        if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-            wait = response.headers.get("Retry-After", "")  # seconds; a date is rare, and then our own patience serves
-            raise _Transient(said, float(wait) if wait.isdecimal() else None)
-        raise JudgeFailed(said)
+        return response, bytes(content)
 
     def _wait_for_turn(self) -> None:
         """Requests start no faster than `requests_per_minute`."""
@@ -171,12 +166,3 @@ class JudgeEndpoint:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "[key]") if self._key else text
-
-
-def _read(content: bytes, excerpt: str) -> Reply:
-    try:
-        answer = _Answer.model_validate_json(content)
-    except ValidationError:
-        raise JudgeFailed(f"its reply is not a chat completion: {excerpt}") from None
-    choice, usage = answer.choices[0], answer.usage or _Usage()
-    return Reply(choice.message.content, choice.finish_reason == "length", usage.prompt_tokens, usage.completion_tokens)

@@ -10,6 +10,7 @@ from string import ascii_lowercase
 import numpy as np
 
 from backend.contract.base import Json
+from backend.contract.reading import FIRST
 from backend.contract.reward import Ranking
 from worker.ranks.ranks import ALONE, Ranks
 from worker.rewards.judge import AskQuestion, EndpointScorer, JudgeCache, Unscored, prompt_text, question
@@ -19,6 +20,13 @@ from worker.tasks.items import Item
 UNRIVALLED = 0.5
 """The score of a completion that has nothing to be compared with."""
 _ORDER = re.compile(r"\[([^\[\]]*)\]")
+_UNCLEAR = re.compile(
+    r"(?i)\bworst\W+(?:to|first)\b|\bascending\b|\btie[ds]?\b|\bequal|\[\s*\[|\b(?:rank|score|rating)s\b[\"']?\s*[:=]"
+)
+_WORST = re.compile(r"(?i)worst|weakest|lowest|least")
+_STEP = re.compile(
+    r"(?i)(?:[^\w<=≈~≤]|\b(?:then|and|next|followed|by|is|better|than|beats|over|the|answer|best|second|third|last)\b)*"
+)
 
 
 class RankingScorer(EndpointScorer):
@@ -28,8 +36,8 @@ class RankingScorer(EndpointScorer):
     judge that looks at places alone gives everybody the same score. Equal completions are shown once.
     """
 
-    def __init__(self, ranking: Ranking, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
-        super().__init__(ranking, endpoint, cache)
+    def __init__(self, ranking: Ranking, endpoint: JudgeEndpoint, cache: JudgeCache, reading: int) -> None:
+        super().__init__(ranking, endpoint, cache, reading)
         self._ranking = ranking
         self._biases: list[float] = []
 
@@ -68,7 +76,7 @@ class RankingScorer(EndpointScorer):
         try:
             for shown, reply in zip(rounds, replies, strict=True):
                 text = reply()
-                ranks = read_order(text, count)
+                ranks = read_order(text, count, self._reading)
                 if ranks is None:
                     why = f"orders no {count} answers, each of which must be named once"
                     raise self.without_verdict(why, text)
@@ -100,13 +108,19 @@ def _random_of(texts: Sequence[str]) -> Random:
     return Random(sha256("\0".join(texts).encode(errors="surrogatepass")).digest())
 
 
-def read_order(reply: str, count: int) -> list[int] | None:
+def read_order(reply: str, count: int, reading: int = FIRST) -> list[int] | None:
     """The rank, from 0, of each answer as it was numbered; None if the reply does not name each of them once.
 
-    The order is the last list in brackets that does, or else all numbers of the reply: "2 > 1 > 3".
+    The order is the last list in brackets that does, or else all numbers of the reply: "2 > 1 > 3". After FIRST, None also if it
+    may be another order: ties, the worst first, the rank of each answer, or words between the numbers that are unknown.
     """
+    if reading > FIRST and _UNCLEAR.search(reply):
+        return None
     for text in [*reversed(_ORDER.findall(reply)), reply]:
         named = [int(number) - 1 for number in re.findall(r"\d{1,9}", text)]
         if sorted(named) == list(range(count)):
+            before, *steps = re.split(r"\d+", text)[:-1]
+            if reading > FIRST and (_WORST.search(before) or not all(map(_STEP.fullmatch, steps))):
+                return None
             return [named.index(answer) for answer in range(count)]
     return None

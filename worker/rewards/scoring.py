@@ -70,20 +70,20 @@ class RewardScorer:
     ) -> None:
         self.rewards, self.resources = rewards, resources or RewardResources()
         self.resources.require(rewards)
-        cache = JudgeCache(self.resources.judge_cache)
+        cache, reading = JudgeCache(self.resources.judge_cache), rewards.reading or FIRST
         self.judges: dict[str, EndpointScorer] = {}
         for one in rewards.functions:
             if isinstance(one, Judge):
-                self.judges[one.name] = JudgeScorer(one, self.resources.judges[one.endpoint], cache)
+                self.judges[one.name] = JudgeScorer(one, self.resources.judges[one.endpoint], cache, reading)
             elif isinstance(one, Ranking):
-                self.judges[one.name] = RankingScorer(one, self.resources.judges[one.endpoint], cache)
+                self.judges[one.name] = RankingScorer(one, self.resources.judges[one.endpoint], cache, reading)
         self.process = FunctionProcess(
             [one for one in rewards.functions if not isinstance(one, Judge | Ranking | LearnedReward)],
             time_limit=rewards.time_limit,
             path=self.resources.path,
             own=self.resources.own,
             functions_module=functions_module,
-            reading=rewards.reading or FIRST,
+            reading=reading,
         )
 
     def __enter__(self) -> "RewardScorer":

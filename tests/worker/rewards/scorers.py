@@ -53,11 +53,12 @@ def judged(
     metrics: dict[str, float] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
     max_unscored: float = 1.0,
+    reading: int | None = None,
     **changes: Any,
 ) -> Scores:
     """Scores of the completions of each item by the service; what it cost is put into `metrics`."""
     strict = endpoint(service, **changes)
-    rewards = Rewards(functions=[judge], max_unscored=max_unscored)
+    rewards = Rewards(functions=[judge], max_unscored=max_unscored, reading=reading)
     try:
         with RewardScorer(rewards, RewardResources(judges={"strict": strict}, judge_cache=cache)) as scorer:
             scored = scorer.score(

@@ -10,6 +10,7 @@ import pytest
 from judge_service import Act, Service, answer, completion, says
 from scorers import HELLO, judged, raws
 
+from backend.contract.reading import FIRST, NEWEST
 from backend.contract.reward import Ranking
 from worker.rewards.ranking import read_order, shown_orders
 from worker.rewards.scoring import Scores
@@ -109,7 +110,15 @@ def test_no_order_leaves_the_whole_group_unscored_and_says_so(service: Service, 
     ],
 )
 def test_an_order_is_read_as_judges_write_it(reply: str, ranks: list[int]) -> None:
-    assert read_order(reply, 3) == ranks
+    assert [read_order(reply, 3, reading) for reading in (FIRST, NEWEST)] == [ranks, ranks]
+
+
+@pytest.mark.parametrize(
+    "reply", ["2 < 1", "[2, 1] from worst to best", "1 = 2", "{'ranks': [2, 1]}", "1 is worse than 2"]
+)
+def test_what_may_be_another_order_is_none_unless_the_run_is_older(reply: str) -> None:
+    assert read_order(reply, 2, NEWEST) is None
+    assert read_order(reply, 2) is not None
 
 
 def test_the_order_in_which_answers_are_shown_is_the_groups_own() -> None:
