@@ -44,11 +44,13 @@ def rows_of_document(path: Path, encoding: str, notes: list[str], *, is_line: bo
 
 
 def _loaded(path: Path, encoding: str) -> list[Any] | None:
-    """The documents of a file, one behind the other; None if they are too large. Raises Invalid."""
+    """The documents of a file, one behind the other; None if they can be read row by row, or only so. Raises Invalid."""
     if path.stat().st_size > LARGEST:
         return None
     try:
         text, at, documents = path.read_text(encoding), 0, list[Any]()
+        if text[:99].lstrip().startswith("[") and "NaN" not in text and "Infinity" not in text:
+            return None  # Python alone reads these; a list needs no memory
         while found := _BEGINNING.search(text, at):
             document, at = _DECODER.raw_decode(text, found.start())
             documents.append(document)
@@ -150,7 +152,7 @@ def _numbered(rows: Iterable[object]) -> Iterator[NumberedRow]:
 
 
 def _streamed(path: Path, encoding: str, notes: list[str]) -> Iterator[NumberedRow]:
-    """The objects of a large document: of its list, or of the first list in its object. Raises Invalid."""
+    """The objects of a list, or of the first list in a large object, one by one. Raises Invalid."""
     import ijson
 
     opened: BinaryIO | TextIO = path.open("rb") if encoding == "utf-8" else path.open(encoding=encoding)
