@@ -97,7 +97,7 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
     if suffix == KEPT:
         return "jsonl"
     if text[0] in "{[" and (suffix not in PLAIN or _ROWS.match(text)):
-        end = None  # where the line stops to be JSON
+        end = None  # where the line stops being JSON
         try:
             json.loads(first)
         except (ValueError, RecursionError) as error:

@@ -45,7 +45,9 @@ def start_disabled(at: AppTest) -> bool:
 
 
 def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest) -> None:
-    send(at, ("mine.csv", (SEMICOLONS + ";;\n" + SEMICOLONS.splitlines()[1] + "\n").encode("cp1252")))
+    content = "Our *sums*\n" + SEMICOLONS + ";;\n" + SEMICOLONS.splitlines()[1] + "\n"
+    send(at, ("mine.csv", content.encode("cp1252")))
+    assert "Skipped above the table: Our *sums*" in texts(at)
     assert "41 rows · 3 columns" in texts(at)
     assert (
         "CSV, separated by semicolons · written in cp1252 · **1 row equal to an earlier one** · 1 empty row left out"
