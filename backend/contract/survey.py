@@ -43,7 +43,7 @@ class Survey(Record):
     """What the first rows show.
 
     `fields` are those of the task or the pairs that name columns; `question` is what only a person can say, and `problem` why
-    no run can read the rows so. `matches` counts the references that are read as a number, as mathematics, or as a text.
+    no run can read the rows so. `said` is what was taken and why, `remarks` what is to be known of references. `matches` counts the references that are read as a number, as mathematics, or as a text.
     """
 
     rows: int
@@ -51,6 +51,7 @@ class Survey(Record):
     question: str | None = None
     problem: str | None = None
     said: list[str] = []
+    remarks: list[str] = []
     columns: Annotated[list[str], Field(max_length=1000)] = []
     examples: list[ReadRow] = []
     matches: dict[Literal["numeric", "symbolic", "exact"], int] = {}

@@ -54,5 +54,5 @@ def of_references(home: Path, config: RunConfig, upload: Upload | None) -> Itera
     path, data = read
     with suppress(Invalid, FileNotFoundError):
         asked = data.model_dump(include=set(SurveyQuery.model_fields), exclude_none=True)
-        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).said:
+        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).remarks:
             yield Message(level="warning", field=f"{path}.answer_column", text=said)

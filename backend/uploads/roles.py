@@ -48,14 +48,14 @@ def of_task(rows: Sequence[Cells]) -> Roles:
     targets = (one for one in named(columns, ANSWERS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
     if numbers is not None and (target := next(targets, None)):
         return _countdown(columns, numbers, target, prompts)
-    question = None
     if not prompts:
-        others = [one for one in columns if one.unasked is None and rank(one.name, ANSWERS) is None]
-        prompts = sorted(others, key=lambda one: -one.words)[:1]
+        prompts = [one for one in columns if one.unasked is None and rank(one.name, ANSWERS) is None]
+        if len(prompts) > 1 and len(columns) > 2:
+            text = f"Which column holds the prompts? It may be {listed(prompts)}: choose one."
+            return Roles({}, text, columns=[one.name for one in columns])
         if not prompts:
             return Roles({}, no_prompts(columns), columns=[one.name for one in columns])
-        if len(columns) > 2:
-            question = f"Which column holds the prompts? {prompts[0].name} is taken; there are {listed(columns)}."
+        prompts.sort(key=lambda one: -one.words)
     prompt = prompts[0]
     name, why = _asked(prompt, columns)
     said = [f"{name} is asked: {why}"] if why else []
@@ -72,7 +72,7 @@ def of_task(rows: Sequence[Cells]) -> Roles:
     made = [fields["prompt_column"], fields["answer_column"], name]
     return Roles(
         fields,
-        question,
+        None,
         said,
         list(dict.fromkeys([*(str(one) for one in made if one), *(one.name for one in columns)])),
     )

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 from backend.contract.base import Json
 from backend.contract.cells import Cells
@@ -21,6 +20,7 @@ LOOKED_AT_ROWS = 10_000
 LOOKED_AT_BYTES = 32 * 2**20
 SHOWN = 3
 SHOWN_CHARACTERS = 2000
+SHOWN_END = 60
 FREE_WORDS = 25
 """A reference of more words is a text that no completion repeats."""
 
@@ -45,7 +45,7 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
     if "prompt_column" not in fields:
         return base
     found = of_pairs(rows, fields) if query.use == "pairs" else of_task(rows, fields)
-    return base.model_copy(update={**found, "said": [*base.said, *cast(list[str], found.get("said", []))]})
+    return base.model_copy(update=found)
 
 
 def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
@@ -74,7 +74,7 @@ def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obje
         "matches": dict(matches),
         "examples": examples,
         "worked": [one for ones in worked.values() for one in ones],
-        "said": list(_said_of(free, matches.total(), sum(len(each) > 1 for each in answers.values()))),
+        "remarks": list(_said_of(free, matches.total(), sum(len(each) > 1 for each in answers.values()))),
     }
 
 
@@ -128,7 +128,7 @@ def _worked(reference: str, match: str) -> list[Worked]:
     number = number_in(end)
     right, wrong = (f"**{end}**", f"{float(number.value + 1):g}") if number is not None else (f"{end}.", f"not {end}")
     judge = numeric_verdict if match == "numeric" else text_verdict
-    if len(end) > SHOWN_CHARACTERS or (judge(right, reference), judge(wrong, reference)) != (True, False):
+    if len(end) > SHOWN_END or (judge(right, reference), judge(wrong, reference)) != (True, False):
         return []
     return [Worked(reference=reference[-200:], right=right, wrong=wrong)]
 
@@ -147,4 +147,4 @@ def of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obj
         chosen, rejected = (as_text(answer)[:SHOWN_CHARACTERS] for answer in answers)
         shown = _example(number, row, columns[0], "{prompt}", None, numbers=False)
         examples.append(shown.model_copy(update={"chosen": chosen, "rejected": rejected}))
-    return {"problem": _unread(rows, columns), "examples": examples, "said": said}
+    return {"problem": _unread(rows, columns), "examples": examples, "remarks": said}

@@ -55,7 +55,7 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
         return []
     suggested = columns_for(upload, named)
     other = {name: value for name, value in suggested.items() if named.get(name) != value}
-    if guess.question is not None:
+    if guess.question is not None and not named.get("prompt_column"):
         st.warning(plain(guess.question), icon=":material/help:")
     elif not other:
         for said in guess.said:

@@ -120,7 +120,7 @@ def test_a_layout_is_read_as_a_person_reads_it_and_trained_so(backend: Backend, 
     assert {key: value for key, value in found.fields.items() if key in columns} == columns
     assert (found.question, found.problem) == (None, None)
     assert [one.compared for one in found.examples] == [how.format(a=2 * n) for n in (3, 4, 5)]
-    assert ("warm start" in " ".join(found.said)) == (name == "Alpaca")
+    assert ("warm start" in " ".join(found.remarks)) == (name == "Alpaca")
     run = backend.client.create_run(
         {**GRPO, "task": {"kind": "dataset", "source": f"upload:{number}", "held_out": 0.1}}
     )
@@ -195,6 +195,7 @@ def test_pairs_are_split_into_what_was_asked_and_both_answers(backend: Backend, 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "numbers alone": ({"a": "{n}", "b": "{a}"}, {}, "No column holds prompts: a holds numbers; b holds numbers"),
+    "several": ({"a": ASKED, "b": "Think of {n} and add it twice.", "c": "{a}"}, {}, "It may be a, b: choose one"),
     "one value": ({"prompt": "Say it.", "n": "{n}"}, {}, "prompt has one value throughout"),
     "an object": ({"prompt": ASKED, "answer": {"value": "{a}", "unit": "m"}}, {"answer_column": "answer"}, "is an object.*answer.value, answer.unit"),
     "no number": ({"prompt": ASKED, "answer": "about {a} or {n}"}, {"answer_column": "answer"}, "row 1 is not a number.*set it to task"),
