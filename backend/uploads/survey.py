@@ -42,7 +42,8 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
     base = Survey(rows=len(rows), fields=fields, columns=list(guessed.columns)[:1000])
     if query.prompt_column is None:
         base = base.model_copy(update={"question": guessed.question, "said": list(guessed.said)})
-    if "prompt_column" not in fields:
+    needed = ("prompt_column", "chosen_column", "rejected_column") if query.use == "pairs" else ("prompt_column",)
+    if not all(name in fields for name in needed):
         return base
     found = of_pairs(rows, fields) if query.use == "pairs" else of_task(rows, fields)
     return base.model_copy(update=found)
