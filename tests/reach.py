@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import pytest
@@ -68,7 +69,8 @@ def expected() -> dict[str, Mapping[str, str]]:
     from backend.settings import Settings
     from dashboard.session import PageName
 
-    app = create_app(Settings(home=ROOT / "nowhere", token="x"), Clock())
+    with TemporaryDirectory() as home:
+        app = create_app(Settings(home=Path(home), token="x"), Clock())
     routes = [
         f"{method} {route.path}" for route in app.routes if isinstance(route, APIRoute) for method in route.methods
     ]
