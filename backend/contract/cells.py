@@ -15,10 +15,12 @@ A column whose own name is written so comes first: what a name meant yesterday i
 import json
 import re
 from collections.abc import Callable, Container, Mapping
+from itertools import takewhile
+from string import ascii_uppercase
 from typing import cast
 
 from backend.contract.base import Json
-from backend.contract.turns import Turns, turns_in, written
+from backend.contract.turns import turns_in, written
 
 CHAT, ANSWER, LETTERED, LETTER, LETTER_FROM_1 = "chat", "answer", "lettered", "letter", "letter_from_1"
 """What is made of a whole cell."""
@@ -78,8 +80,7 @@ def _within(cell: Json, path: str) -> Json:
 
 def struct_in(cell: Json) -> dict[str, Json] | None:
     """A struct, also one that is written as JSON; None for anything else."""
-    if isinstance(cell, str) and cell.lstrip().startswith("{"):
-        cell = written(cell)
+    cell = written(cell)
     return cell if isinstance(cell, dict) else None
 
 
@@ -98,24 +99,18 @@ def _answer(cell: Json) -> Json:
 
 def _choices(cell: Json) -> list[tuple[str, str]]:
     """The choices with their letters: of a list, of an object by letters, or of two lists, `text` and `label`."""
-    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
-        cell = written(cell)
+    cell = written(cell)
     if isinstance(cell, dict) and isinstance(texts := cell.get("text"), list):
         labels = cell.get("label", cell.get("labels"))
-        letters = [str(one) for one in labels] if isinstance(labels, list) else letters_of(len(texts))
+        letters = [str(one) for one in labels] if isinstance(labels, list) else ascii_uppercase
         return list(zip(letters, map(str, texts), strict=False))
     if isinstance(cell, dict):
         return [(str(letter), str(text)) for letter, text in cell.items() if text not in (None, "")]
-    if not isinstance(cell, list):
+    if not isinstance(cell, list) or len(cell) > len(ascii_uppercase):
         return []
     if all(isinstance(one, dict) and {"label", "text"} <= one.keys() for one in cell):
         return [(str(one["label"]), str(one["text"])) for one in cell if isinstance(one, dict)]
-    return list(zip(letters_of(len(cell)), map(str, cell), strict=True))
-
-
-def letters_of(count: int) -> list[str]:
-    """A, B, C, …, as many as there are choices, at most 26."""
-    return [chr(ord("A") + place) for place in range(min(count, 26))]
+    return list(zip(ascii_uppercase, map(str, cell), strict=False))
 
 
 def _letter(cell: Json, first: int) -> Json:
@@ -126,7 +121,7 @@ def _letter(cell: Json, first: int) -> Json:
     if text.isalpha():
         return text.upper()
     place = int(float(text)) - first
-    return chr(ord("A") + place) if 0 <= place < 26 else None
+    return ascii_uppercase[place] if 0 <= place < len(ascii_uppercase) else None
 
 
 VIEWS: Mapping[str, Callable[[Json], Json]] = {
@@ -139,11 +134,8 @@ VIEWS: Mapping[str, Callable[[Json], Json]] = {
 
 
 def _joined(first: Json, second: Json) -> Json:
-    texts = [
-        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
-        for one in (first, second)
-        if one not in (None, "", [])
-    ]
+    cells = [cell for cell in (first, second) if cell not in (None, "", [])]
+    texts = [cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False) for cell in cells]
     return "\n\n".join(text.strip() for text in texts) or None
 
 
@@ -151,25 +143,16 @@ def _divided(first: Json, second: Json) -> tuple[Json, Json]:
     """What two cells begin with, and what the first has beyond it; None where there is nothing, or more than an answer."""
     one, other = turns_in(first), turns_in(second)
     if one and other:
-        shared = 0
-        while shared < min(len(one), len(other)) and one[shared] == other[shared]:
-            shared += 1
-        shared -= shared == min(len(one), len(other))  # equal answers: one ends where the other does
-        behind: Turns = one[shared:]
-        if shared < 1 or one[shared - 1]["role"] != "user" or len(behind) != 1 or len(other) != shared + 1:
+        *asked, last = one
+        if not asked or asked != other[:-1] or asked[-1]["role"] != "user":
             return None, None
-        return cast(Json, one[:shared]), behind[0]["content"] if behind[0]["role"] == "assistant" else None
+        return cast(Json, asked), last["content"] if last["role"] == "assistant" else None
     if not (isinstance(first, str) and isinstance(second, str)):
         return None, None
-    same = 0
-    for left, right in zip(first, second, strict=False):
-        if left != right:
-            break
-        same += 1
-    # a word belongs to the answers as a whole
-    while same and not first[same - 1].isspace():
-        same -= 1
-    return (first[:same].rstrip() or None), first[same:].strip() or None
+    signs = takewhile(lambda both: both[0] == both[1], zip(first, second, strict=False))
+    begin = "".join(sign for sign, _ in signs)
+    begin = begin[: len(begin) - len(re.split(r"\s", begin)[-1])]  # a word belongs to the answers as a whole
+    return begin.rstrip() or None, first[len(begin) :].strip() or None
 
 
 _OPERATIONS: Mapping[str, Callable[[Json, Json], Json]] = {

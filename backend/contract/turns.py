@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import cast
 
@@ -17,45 +18,39 @@ _ROLES = {
     "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant",
     "ai": "assistant",
 }  # fmt: skip
-_NAMES = (
-    ("role", "content"),
-    ("from", "value"),
-    ("role", "value"),
-    ("from", "content"),
-    ("role", "text"),
-    ("speaker", "text"),
-)
+_SPEAKERS, _CONTENTS = ("role", "from", "speaker"), ("content", "value", "text")
 _HOLDERS = ("messages", "conversations", "conversation")
 _SPEAKER = re.compile(r"(?:^|\n\n|\n)(Human|Assistant|User|System): ?")
+# A text or an object, and what numpy prints between two of them: Python would take two texts for one.
+_WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
 LONGEST_WRITTEN = 2**20
 """Characters of a chat that is written as a text."""
 
 
 def turns_in(cell: Json) -> Turns:
     """The turns of a chat, of one message, or of a text in which both speak; empty for anything else, also for an image in it."""
+    cell = written(cell)
     if isinstance(cell, str):
-        if cell.lstrip()[:1] in ("[", "{"):
-            return turns_in(found) if not isinstance(found := written(cell), str) else []
         return spoken(cell)
     if isinstance(cell, dict):
         inside = next((cell[name] for name in _HOLDERS if name in cell), None)
         return turns_in(inside if isinstance(inside, list) else [cell])
     if not isinstance(cell, list):
         return []
-    turns = [_turn(message) for message in cell]
-    return [turn for turn in turns if turn is not None] if all(turns) else []
+    turns = [turn for message in cell if (turn := _turn(message))]
+    return turns if len(turns) == len(cell) else []
 
 
 def _turn(message: Json) -> dict[str, str] | None:
     """One message; None for an image, a call of a tool, or an unknown role."""
-    if isinstance(message, str):
-        message = written(message)
+    message = written(message)
     if not isinstance(message, dict) or message.get("tool_calls") or message.get("function_call"):
         return None
-    names = next((names for names in _NAMES if names[0] in message and names[1] in message), None)
-    role = None if names is None else _ROLES.get(str(message[names[0]]).strip().casefold())
-    content = None if names is None else _text(message[names[1]])
-    return None if role is None or content is None else {"role": role, "content": content}
+    role, content = (
+        next((message[name] for name in names if name in message), None) for names in (_SPEAKERS, _CONTENTS)
+    )
+    role, text = _ROLES.get(str(role).strip().casefold()), _text(content)
+    return None if role is None or text is None else {"role": role, "content": text}
 
 
 def _text(content: Json) -> str | None:
@@ -63,34 +58,27 @@ def _text(content: Json) -> str | None:
     if isinstance(content, str | int | float):
         return str(content)
     if isinstance(content, dict):
-        content = [content]
-    if not isinstance(content, list) or not content:
-        return None
-    texts = [one if isinstance(one, str) else _part(one) for one in content]
-    return None if any(text is None for text in texts) else "".join(text or "" for text in texts)
+        is_text = content.get("type", "text") in ("text", "input_text", "output_text")
+        return text if is_text and isinstance(text := content.get("text"), str) else None
+    parts = [_text(part) for part in content or ()]
+    texts = [part for part in parts if part is not None]
+    return "".join(texts) if texts and len(texts) == len(parts) else None
 
 
-def _part(part: Json) -> str | None:
-    if not isinstance(part, dict) or part.get("type", "text") not in ("text", "input_text", "output_text"):
-        return None
-    return text if isinstance(text := part.get("text"), str) else None
+def written(cell: Json) -> Json:
+    """What a text has as JSON, or as Python or numpy print it; else the cell. Not to be changed."""
+    return _written(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else cell
 
 
 @lru_cache(maxsize=4)
-def written(text: str) -> Json:
-    """What is written as JSON, or as Python or numpy print it; else the text. Not to be changed."""
+def _written(text: str) -> Json:
     if len(text) > LONGEST_WRITTEN:
         return text
-    try:
+    with suppress(ValueError, RecursionError):
         return cast(Json, json.loads(text))
-    except (ValueError, RecursionError):
-        pass
-    inside = text.strip().removeprefix("array(").removesuffix(", dtype=object)")
-    for literal in (inside, re.sub(r"\}\s+\{", "}, {", inside)):  # numpy prints no commas between objects
-        try:
-            return cast(Json, ast.literal_eval(literal))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            pass
+    literal = _WITHOUT_COMMAS.sub(lambda part: part[1] + ", " * (part[3] is not None), text.strip())
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        return cast(Json, ast.literal_eval(literal))
     return text
 
 

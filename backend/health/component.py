@@ -65,23 +65,20 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
     found = {
         how: [one for text in shown.texts if (one := find_answer(text, how, reading))] for how in (extract, *MARKS)
     }
-    right = {how: [one for one in ones if alike(one, end)] for how, ones in found.items()}
+    compare = text_verdict if number_in(end) is None else numeric_verdict
+    right = {how: [one for one in ones if compare(one, end) is True] for how, ones in found.items()}
     read, best = found[extract], max(right, key=lambda how: len(right[how]))
-    seen = (
-        f" In step {shown.step} an answer was found in {len(read)} of {count} completions ({' '.join(MARKS[extract])})"
-    )
-    such = quoted((right[extract] or read or shown.texts)[0])
+    such, by = quoted((right[extract] or read or shown.texts)[0]), " ".join(MARKS[extract])
+    seen = f" In step {shown.step} an answer was found in {len(read)} of {count} completions ({by})"
     seen += f", such as {such}." if read else f"; one ends with {such}."
     seen += f" The reference is {quoted(reference)}." if reference else ""
     if match == "task":  # of whose verifier nothing is known here
         return seen, form(facts, shown, MARKS[extract]) if 2 * len(read) < count else [DIFFERENT]
     ways, fitting = list[str](), "numeric" if number_in(end) is not None else match
-    if (
-        end != reference and reading == FIRST
-    ):  # the rows of GSM8K end in #### and the answer, those of MATH have it in a box
+    if end != reference and reading == FIRST:  # GSM8K's rows end in #### and the answer, those of MATH have it in a box
         fitting = fitting if "####" in reference else "symbolic"
-        solution = f"The reference is a solution that ends in {quoted(end)}, and no answer repeats it."
-        ways += [solution] * (fitting != match)
+        if fitting != match:
+            ways.append(f"The reference is a solution that ends in {quoted(end)}, and no answer repeats it.")
     elif len(reference.split()) > LONG:
         judges = facts.has("instruction")
         way = f"leave that to {judges[0]}, and this one at weight 0" if judges else "let a judge compare them"
@@ -96,18 +93,14 @@ def answers(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> 
         ways.append(
             "Right answers differ in signs or capitals: ask for the reference's form, or change the references."
         )
-    if 2 * len(read) < count and best == extract:
-        ways += form(facts, shown, MARKS[extract])
-    if 2 * len(read) < count and best == extract and 2 * shown.cut < count:
+    if 2 * len(read) >= count or best != extract:
+        return seen, ways or [DIFFERENT]
+    ways += form(facts, shown, MARKS[extract])
+    if 2 * shown.cut < count:
         ways += ["Add a reward for the format."] * (extract == "answer_tag" and not facts.has("tags"))
         others = [how for how in list(MARKS)[: 3 if fitting == "numeric" else 2] if 2 * len(found[how]) >= count]
         ways += [f"Or set extract to {how}: {len(found[how])} of these completions have one." for how in others[:1]]
-    return seen, ways or [DIFFERENT]
-
-
-def alike(answer: str, end: str) -> bool:
-    """Whether a person would take the one for the other: the same number, or the same but for capitals and the signs around."""
-    return (text_verdict if number_in(end) is None else numeric_verdict)(answer, end) is True
+    return seen, ways
 
 
 def tags(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> tuple[str, list[str]]:

@@ -81,13 +81,12 @@ def of_copy(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, ste
     if step is None:
         before = tx.execute(select(run.c.config).where(run.c.id == parent_id)).scalar_one_or_none() or {}
         asked = config.model_dump(mode="json")
-        comparing = (
-            path
+        older = any(
+            stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) < NEWEST
             for path, one in stored.rewards_in(before)
             if one["kind"] == "correctness" and stored.get(asked, path) is not None
         )
-        readings = (stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) for path in comparing)
-        if all(reading == NEWEST for reading in readings):
+        if not older:
             return facts
         text = (
             f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18** and 18 dollars "

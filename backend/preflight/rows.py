@@ -20,10 +20,8 @@ from backend.uploads.survey import survey
 
 def in_messages(invalid: Invalid) -> list[Message]:
     """The errors for which a creation would be refused."""
-    return [
-        Message(level="error", field=error.field.removeprefix("config."), text=error.message)
-        for error in invalid.errors
-    ]
+    errors = ((error.field.removeprefix("config."), error.message) for error in invalid.errors)
+    return [Message(level="error", field=field, text=text) for field, text in errors]
 
 
 def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, list[Message]]:
@@ -36,20 +34,15 @@ def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, 
     if before == after or before is None or after is None:
         return config, []
     path, data = after
-    taken = {name: value for name, value in data.model_dump().items() if value != getattr(before[1], name)}
-    said = "; ".join(f"{name} is {value}" for name, value in taken.items())
+    said = "; ".join(f"{name} is {value}" for name, value in data if value != getattr(before[1], name))
     return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
 
 
 def of_references(home: Path, config: RunConfig, upload: Upload | None) -> Iterator[Message]:
     """What is to be known of the references with which a reward compares."""
     read = data_of(config)
-    comparing = (
-        function
-        for _, function in stored.rewards_in(config.model_dump(mode="json"))
-        if function["kind"] == "correctness"
-    )
-    if read is None or upload is None or not isinstance(read[1], Dataset) or not any(comparing):
+    kinds = [function["kind"] for _, function in stored.rewards_in(config.model_dump(mode="json"))]
+    if read is None or upload is None or not isinstance(read[1], Dataset) or "correctness" not in kinds:
         return
     path, data = read
     with suppress(Invalid, FileNotFoundError):

@@ -48,17 +48,16 @@ def resolved(tx: Connection, home: Path, config: RunConfig) -> RunConfig:
         return config
     path, data = described
     columns = tx.execute(select(upload.c.columns).where(upload.c.id == upload_id)).scalar_one_or_none()
-    file, unset = path_of(home, upload_id), [name for name in NAMING if name not in data.model_fields_set]
-    usual = {name: getattr(data, name, None) for name in unset}
-    if columns is None or not file.exists() or all(name is None or name in columns for name in usual.values()):
+    file, usual = path_of(home, upload_id), {getattr(data, name, None) for name in {*NAMING} - data.model_fields_set}
+    if columns is None or not file.exists() or usual <= {None, *columns}:
         return config
     found = survey(file, SurveyQuery(use="task" if isinstance(data, Dataset) else "pairs"))
     if found.question is not None:
         raise Invalid(FieldError(f"{path}.prompt_column", found.question))
-    seen = {name: value for name, value in found.fields.items() if name not in data.model_fields_set}
     written: Json = config.model_dump(mode="json", exclude_unset=True) | {"kind": config.kind}
-    for name, value in seen.items():
-        written = put(written, f"{path}.{name}", value)
+    for name, value in found.fields.items():
+        if name not in data.model_fields_set:
+            written = put(written, f"{path}.{name}", value)
     return RUN_CONFIG.validate_python(written)
 
 
@@ -78,54 +77,53 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     small = found["size_bytes"] <= COUNTED_BYTES  # a run reads larger ones when it begins
     made = tuple(name for _, name in wanted if name not in columns and base_of(name, columns) is not None)
     # an upload from before it was kept is counted anew
-    missing = {**(_missing(file, tuple(columns)) if found["missing"] is None else found["missing"])}
-    missing |= _missing(file, made) if small and made else {}
+    missing = _missing(file, tuple(columns)) if found["missing"] is None else found["missing"]
+    missing = {
+        **dict.fromkeys((*columns, *made), (0, [])),
+        **missing,
+        **(_missing(file, made) if small and made else {}),
+    }
+    nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
     errors = []
     for name, column in wanted:
-        nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
-        count, first = missing.get(column, (0, [])) if column in columns or column in made else nowhere
+        count, first = missing.get(column, nowhere)
         if count:
             errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
     for one, other in _ALIKE:
         if (column := getattr(data, one, None)) is not None and column == getattr(data, other, None):
-            errors.append(
-                FieldError(f"{path}.{other}", f"{column} is the {one.partition('_')[0]} column, too; choose another")
-            )
-    unknown = unknown_places(template, columns)
-    if unknown:
+            text = f"{column} is the {one.partition('_')[0]} column, too; choose another"
+            errors.append(FieldError(f"{path}.{other}", text))
+    if unknown := unknown_places(template, columns):
         places, known = (
-            ", ".join(f"{{{one}}}" for one in dict.fromkeys(names)) for names in (unknown, ["prompt", *columns])
+            ", ".join(f"{{{name}}}" for name in names) for names in (unknown, dict.fromkeys(["prompt", *columns]))
         )
         what = "is not a column" if len(unknown) == 1 else "are not columns"
         text = f"{places} {what}: nothing would replace it; there are {known:.500}. For braces as they stand, put spaces inside"
         errors.append(FieldError(f"{path}.template", text))
     if not errors and small:
-        errors += [*_of_rows(file, path, data), *of_references(file, path, data, config)]
+        errors += [*_of_rows(file, path, data), *_of_references(file, path, data, config)]
     if errors:
         raise Invalid(*errors)
 
 
-def of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: RunConfig) -> Iterator[FieldError]:
+def _of_references(file: Path, path: str, data: Dataset | DatasetPairs, config: RunConfig) -> Iterator[FieldError]:
     """References with which no answer can be compared as a reward says."""
     functions = [one for one in rewards_in(config.model_dump(mode="json")) if one[1]["kind"] == "correctness"]
     if not isinstance(data, Dataset) or data.answer_column is None or not functions:
         return
-    found = references(file, data.answer_column)
+    problem, no_number = references(file, data.answer_column)
     for at, function in functions:
         match = function["match"]
         if data.numbers_column is not None:
             if match != "task":
-                yield FieldError(
-                    f"{at}.match", f"is {match}, and an answer to Countdown is an expression; set it to task"
-                )
-        elif found.problem is not None:
-            yield FieldError(f"{path}.answer_column", found.problem)
-        elif match == "numeric" and found.no_number is not None:
-            number, text = found.no_number
-            yield FieldError(
-                f"{at}.match",
-                f"is numeric, and the reference answer of row {number} is not a number: {text:.100}; set it to task",
-            )
+                text = f"is {match}, and an answer to Countdown is an expression; set it to task"
+                yield FieldError(f"{at}.match", text)
+        elif problem is not None:
+            yield FieldError(f"{path}.answer_column", problem)
+        elif match == "numeric" and no_number is not None:
+            number, reference = no_number
+            text = f"is numeric, and the reference answer of row {number} is not a number: {reference:.100}; set it to task"
+            yield FieldError(f"{at}.match", text)
 
 
 def _of_rows(file: Path, path: str, data: Dataset | DatasetPairs) -> Iterator[FieldError]:

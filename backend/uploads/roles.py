@@ -8,74 +8,55 @@ from backend.contract.base import Json
 from backend.contract.cells import ANSWER, CHAT, LETTER, LETTER_FROM_1, LETTERED, Cells
 from backend.contract.task import as_text, is_missing
 from backend.contract.turns import turns_in
-from backend.uploads.seen import (
-    ANSWERS,
-    CHOICES,
-    CHOSEN,
-    COUNTERPARTS,
-    IDS,
-    NEARLY_ALL,
-    NUMBERS,
-    PASSAGES,
-    PLACES,
-    PROMPTS,
-    REJECTED,
-    TESTS,
-    SeenColumn,
-    columns_of,
-    named,
-    plain,
-    rank,
-    tokens,
-)
+from backend.uploads import seen
+from backend.uploads.seen import NEARLY_ALL, SeenColumn, columns_of, named, plain, rank, tokens
 
 
 @dataclass(frozen=True)
 class Roles:
     """What each field of a task or of pairs should be, why, and what only a person can say."""
 
-    fields: Mapping[str, Json]
+    seen: Sequence[SeenColumn]
+    fields: Mapping[str, Json] = field(default_factory=dict)
     question: str | None = None
     said: Sequence[str] = ()
-    columns: Sequence[str] = field(default_factory=list)  # that may be named, with those that are made
+    made: Sequence[str] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names that a field may have: those of the fields, others that are made, and the columns themselves."""
+        taken = [str(name) for role, name in self.fields.items() if role.endswith("_column") and name]
+        return list(dict.fromkeys([*taken, *self.made, *(column.name for column in self.seen)]))
 
 
 def of_task(rows: Sequence[Cells]) -> Roles:
     """The columns of a task: prompts, reference answers, and what they need beside them."""
     columns = columns_of(rows)
-    prompts = [one for one in named(columns, PROMPTS) if one.unasked is None]
-    numbers = next((one for one in named(columns, NUMBERS) if one.share(list) == 1.0), None)
-    targets = (one for one in named(columns, ANSWERS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
+    prompts = [one for one in named(columns, seen.PROMPTS) if one.unasked is None]
+    numbers = next((one for one in named(columns, seen.NUMBERS) if one.share(list) == 1.0), None)
+    targets = (one for one in named(columns, seen.ANSWERS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
     if numbers is not None and (target := next(targets, None)):
         return _countdown(columns, numbers, target, prompts)
     if not prompts:
-        prompts = [one for one in columns if one.unasked is None and rank(one.name, ANSWERS) is None]
-        if len(prompts) > 1 and len(columns) > 2:
-            text = f"Which column holds the prompts? It may be {listed(prompts)}: choose one."
-            return Roles({}, text, columns=[one.name for one in columns])
-        if not prompts:
-            return Roles({}, no_prompts(columns), columns=[one.name for one in columns])
-        prompts.sort(key=lambda one: -one.words)
+        others = [one for one in columns if one.unasked is None and rank(one.name, seen.ANSWERS) is None]
+        if not others:
+            return Roles(columns, question=no_prompts(columns))
+        if len(others) > 1 and len(columns) > 2:
+            question = f"Which column holds the prompts? It may be {listed(others)}: choose one."
+            return Roles(columns, question=question)
+        prompts = [max(others, key=lambda one: one.words)]
     prompt = prompts[0]
     name, why = _asked(prompt, columns)
     said = [f"{name} is asked: {why}"] if why else []
     fields: dict[str, Json] = {"prompt_column": name, "answer_column": _answer(columns, prompt)}
-    if choices := _choices(columns, prompt):
-        fields |= choices | (
-            {"prompt_column": f"{name} + {choices['prompt_column']}"} if "prompt_column" in choices else {}
-        )
+    if choices := _choices(columns, prompt, name):
+        fields |= choices
         said.append("the choices stand below the question, each with its letter")
-    if any(plain(one.name) == "source" for one in columns):
-        fields["source_column"] = next(one.name for one in columns if plain(one.name) == "source")
-    if tests := [one for one in named(columns, TESTS) if "." not in one.name]:
+    if source := next((one.name for one in columns if plain(one.name) == "source"), None):
+        fields["source_column"] = source
+    if tests := [one for one in named(columns, seen.TESTS) if "." not in one.name]:
         said.append(f"{tests[0].name} looks like tests of code: a Python reward of your own runs them")
-    made = [fields["prompt_column"], fields["answer_column"], name]
-    return Roles(
-        fields,
-        None,
-        said,
-        list(dict.fromkeys([*(str(one) for one in made if one), *(one.name for one in columns)])),
-    )
+    return Roles(columns, fields, said=said, made=[name])
 
 
 _WHOLE = re.compile(r"-?\d+(\.0)?")
@@ -95,7 +76,7 @@ def _countdown(
             f"{{{target.name}}}. Put it between <answer> and </answer>."
         )
     said = f"these are Countdown's rows: an answer is right if it reaches {target.name} with the {numbers.name}"
-    return Roles(fields, said=[said], columns=[str(fields["prompt_column"]), *(one.name for one in columns)])
+    return Roles(columns, fields, said=[said])
 
 
 def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str | None]:
@@ -114,7 +95,7 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         if plain(prompt.name) == word and others in beside:
             first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
             return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
-    passage = next((one for word, one in beside.items() if word in PASSAGES and one.words >= 3), None)
+    passage = next((one for word, one in beside.items() if word in seen.PASSAGES and one.words >= 3), None)
     if passage is not None:
         return f"{passage.name} + {prompt.name}", f"the {passage.name}, and below it the {prompt.name}"
     return prompt.name, None
@@ -125,43 +106,45 @@ def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn) -> str | None:
     usable = [
         one
         for one in columns
-        if one.name != prompt.name and one.there and not one.share(dict) and not tokens(one.name) & PLACES
+        if one.name != prompt.name and one.there and not one.share(dict) and not tokens(one.name) & seen.PLACES
     ]
-    if found := named(usable, ANSWERS):
-        return f"{found[0].name}.{ANSWER}" if found[0].chat else found[0].name
+    if found := named(usable, seen.ANSWERS):
+        return _answers_of(found[0])
     if prompt.chat and all(turns_in(cell)[-1:] and turns_in(cell)[-1]["role"] == "assistant" for cell in prompt.there):
         return f"{prompt.name}.{ANSWER}"
-    others = [one for one in usable if one.unasked in (None, "holds numbers") and not tokens(one.name) & IDS]
+    others = [one for one in usable if one.unasked in (None, "holds numbers") and not tokens(one.name) & seen.IDS]
     return others[0].name if len(columns) == 2 and others else None
 
 
-def _choices(columns: Sequence[SeenColumn], prompt: SeenColumn) -> dict[str, Json] | None:
-    """Fields of a multiple choice, whose answer is a letter or an index; None if it is none."""
+def _answers_of(column: SeenColumn) -> str:
+    return f"{column.name}.{ANSWER}" if column.chat else column.name
+
+
+def _choices(columns: Sequence[SeenColumn], prompt: SeenColumn, name: str) -> dict[str, Json]:
+    """Fields of a multiple choice, whose answer is a letter or an index; empty if it is none."""
     lettered = f"x.{LETTERED}"
     lists = [
         one
-        for one in named(columns, CHOICES)
+        for one in named(columns, seen.CHOICES)
         if one.there and "." not in one.name and lettered in Cells(x=one.there[0])
     ]
     options = {match[1].upper(): one for one in columns if one != prompt and (match := _OPTION.fullmatch(one.name))}
-    answers = [one for one in named(columns, ANSWERS) if one not in (prompt, *lists[:1]) and "." not in one.name]
+    answers = [one for one in named(columns, seen.ANSWERS) if one not in (prompt, *lists[:1]) and "." not in one.name]
     if not answers or not (lists or {"A", "B"} <= options.keys()):
-        return None
-    fields: dict[str, Json] = {}
+        return {}
+    fields: dict[str, Json] = {"answer_column": answers[0].name}
     if lists:
         count = len(str(Cells(x=lists[0].there[0]).get(lettered)).splitlines())
-        fields["prompt_column"] = f"{lists[0].name}.{LETTERED}"
+        fields["prompt_column"] = f"{name} + {lists[0].name}.{LETTERED}"
     else:
         count = len(options)
-        fields["template"] = "\n".join(
-            ["{prompt}\n", *(f"{letter}. {{{options[letter].name}}}" for letter in sorted(options))]
-        )
-    answer, texts = answers[0].name, [text.strip() for text in answers[0].texts]
+        lines = [f"{letter}. {{{option.name}}}" for letter, option in sorted(options.items(), key=lambda one: one[0])]
+        fields["template"] = "\n".join(["{prompt}\n", *lines])
+    texts = [text.strip() for text in answers[0].texts]
     if all(map(_WHOLE.fullmatch, texts)):
         places = {int(float(text)) for text in texts}
-        fields["answer_column"] = f"{answer}.{LETTER_FROM_1 if 0 not in places and count in places else LETTER}"
-    else:
-        fields["answer_column"] = answer
+        view = LETTER_FROM_1 if 0 not in places and count in places else LETTER
+        fields["answer_column"] = f"{answers[0].name}.{view}"
     return fields
 
 
@@ -171,48 +154,36 @@ _OPTION = re.compile(r"(?:option|choice|answer|opt)?[ _]?([A-Ea-e])")
 def of_pairs(rows: Sequence[Cells]) -> Roles:
     """The columns of preference pairs; without a column of prompts, what both answers begin with."""
     columns = columns_of(rows)
-    names = [one.name for one in columns]
-    found = [next(iter(named(columns, words)), None) for words in (CHOSEN, REJECTED)]
-    chosen, rejected = found
+    chosen, rejected = (next(iter(named(columns, words)), None) for words in (seen.CHOSEN, seen.REJECTED))
     if chosen is None or rejected is None or chosen.name == rejected.name:
-        label = next((one.name for one in columns if COUNTERPARTS.search(one.name)), None)
+        label = next((one.name for one in columns if seen.COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""
-        text = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: "
-        text += "write chosen and rejected."
-        return Roles({}, text, columns=names)
-    shared, beyond, other = (
-        f"{chosen.name} & {rejected.name}",
-        f"{chosen.name} - {rejected.name}",
-        f"{rejected.name} - {chosen.name}",
-    )
-    begin = [
-        row.get(shared)
-        for row in rows
-        if not is_missing(row.get(chosen.name)) or not is_missing(row.get(rejected.name))
-    ]
-    implicit: dict[str, Json] = {"prompt_column": shared, "chosen_column": beyond, "rejected_column": other}
-    offered = [shared, beyond, other, *names]
-    prompts = [one for one in named(columns, PROMPTS) if one.unasked is None and one not in (chosen, rejected)]
-    share = sum(one is not None for one in begin) / max(1, len(begin))
-    words = sum(len(as_text(one).split()) for one in begin if one is not None) / max(1, len(begin))
+        question = (
+            f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: "
+        )
+        return Roles(columns, question=question + "write chosen and rejected.")
+    implicit: dict[str, Json] = {
+        "prompt_column": f"{chosen.name} & {rejected.name}",
+        "chosen_column": f"{chosen.name} - {rejected.name}",
+        "rejected_column": f"{rejected.name} - {chosen.name}",
+    }
+    offered = [str(name) for name in implicit.values()]
+    answered = [row for row in rows if not all(is_missing(row.get(one.name)) for one in (chosen, rejected))]
+    shared = SeenColumn(offered[0], [row.get(offered[0]) for row in answered])
+    is_shared = len(shared.there) >= NEARLY_ALL * max(1, len(answered))
+    prompts = [one for one in named(columns, seen.PROMPTS) if one.unasked is None and one not in (chosen, rejected)]
     # both answers repeat the prompt
     texts = [
         [as_text(row.get(one.name)).strip() for one in (*prompts[:1], chosen, rejected)] for row in rows if prompts
     ]
     repeated = sum(a.startswith(p) and b.startswith(p) for p, a, b in texts) >= NEARLY_ALL * max(1, len(texts))
-    if share >= NEARLY_ALL and ((chosen.chat and rejected.chat) or repeated or (not prompts and words >= 1.5)):
+    if is_shared and ((chosen.chat and rejected.chat) or repeated or (not prompts and shared.words >= 1.5)):
         said = f"the prompt is what {chosen.name} and {rejected.name} begin with"
-        return Roles(implicit, said=[said], columns=offered)
-    if prompts:
-        fields = {"prompt_column": _asked(prompts[0], columns)[0]}
-        answers = {
-            f"{kind}_column": f"{one.name}.{ANSWER}" if one.chat else one.name
-            for kind, one in (("chosen", chosen), ("rejected", rejected))
-        }
-        return Roles(
-            {**fields, **answers}, columns=list(dict.fromkeys([*fields.values(), *answers.values(), *offered]))
-        )
-    return Roles({"chosen_column": chosen.name, "rejected_column": rejected.name}, no_prompts(columns), columns=names)
+        return Roles(columns, implicit, said=[said])
+    fields: dict[str, Json] = {"chosen_column": _answers_of(chosen), "rejected_column": _answers_of(rejected)}
+    if not prompts:
+        return Roles(columns, fields, no_prompts(columns))
+    return Roles(columns, {"prompt_column": _asked(prompts[0], columns)[0], **fields}, made=offered)
 
 
 def listed(columns: Sequence[SeenColumn]) -> str:

@@ -1,7 +1,7 @@
 """Looks at the rows of an upload: which column is what, how the model will read them, and what answers are compared with."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -20,9 +20,11 @@ LOOKED_AT_ROWS = 10_000
 LOOKED_AT_BYTES = 32 * 2**20
 SHOWN = 3
 SHOWN_CHARACTERS = 2000
-SHOWN_END = 60
+SHOWN_END, LARGEST_WORKED = 60, 10**15
 FREE_WORDS = 25
 """A reference of more words is a text that no completion repeats."""
+PAIR = ("prompt_column", "chosen_column", "rejected_column")
+_HOW = {"numeric": "as the number", "symbolic": "as mathematics:", "exact": "as the text"}
 
 
 @lru_cache(maxsize=64)
@@ -34,22 +36,20 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
         size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
         if size > LOOKED_AT_BYTES:
             break
-    guessed = (roles.of_pairs if query.use == "pairs" else roles.of_task)(rows[:GUESSED_ROWS])
-    unnamed = {"use", "template"} if query.use == "pairs" else {"use"}
-    fields = (
-        dict(guessed.fields) if query.prompt_column is None else query.model_dump(exclude=unnamed, exclude_none=True)
-    )
-    base = Survey(rows=len(rows), fields=fields, columns=list(guessed.columns)[:1000])
+    of_pairs = query.use == "pairs"
+    guessed = (roles.of_pairs if of_pairs else roles.of_task)(rows[:GUESSED_ROWS])
+    base = Survey(rows=len(rows), columns=guessed.columns[:1000])
     if query.prompt_column is None:
-        base = base.model_copy(update={"question": guessed.question, "said": list(guessed.said)})
-    needed = ("prompt_column", "chosen_column", "rejected_column") if query.use == "pairs" else ("prompt_column",)
-    if not all(name in fields for name in needed):
-        return base
-    found = of_pairs(rows, fields) if query.use == "pairs" else of_task(rows, fields)
-    return base.model_copy(update=found)
+        found: dict[str, object] = {"question": guessed.question, "said": list(guessed.said)}
+        fields = dict(guessed.fields)
+    else:
+        found, fields = {}, query.model_dump(exclude={"use", "template"} if of_pairs else {"use"}, exclude_none=True)
+    if (set(PAIR) if of_pairs else {"prompt_column"}) <= fields.keys():
+        found |= (pairs_read if of_pairs else task_read)(rows, fields)
+    return base.model_copy(update={"fields": fields, **found})
 
 
-def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def task_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
     """What a task with these columns asks and compares with, as fields of a survey."""
     prompt_column, answer_column = str(fields["prompt_column"]), fields.get("answer_column")
     numbers, template = fields.get("numbers_column"), str(fields.get("template") or "{prompt}")
@@ -59,7 +59,9 @@ def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obje
     for number, row in enumerate(rows, 1):
         cell = row.get(str(answer_column)) if answer_column else None
         if number <= SHOWN:
-            examples.append(_example(number, row, prompt_column, template, cell, numbers=bool(numbers)))
+            how = "by the expression's value" if numbers else compared(cell)
+            reads = {} if is_missing(cell) else {"reference": as_text(cell)[:SHOWN_CHARACTERS], "compared": how}
+            examples.append(ReadRow(row=number, prompt=_asked(row, prompt_column, template), **reads))
         if is_missing(cell) or numbers:
             continue
         problem = problem or object_problem(number, str(answer_column), cell)
@@ -70,23 +72,21 @@ def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obje
         answers[digest(as_text(row.get(prompt_column)))].add(reference)
         if match not in worked and match != "symbolic" and not accepted(cell):
             worked[match] = _worked(reference, match)
+    remarks, ambiguous = list[str](), sum(len(each) > 1 for each in answers.values())
+    if 2 * free > matches.total():
+        remarks.append(
+            f"{free:,} of {matches.total():,} references are texts of more than {FREE_WORDS} words, which no completion repeats: "
+            "let a judge compare them, or begin with a model that was trained on them (a warm start) and with another reward"
+        )
+    if ambiguous:
+        remarks.append(f"{ambiguous:,} prompts occur with different references: no answer is right for all of them")
     return {
         "problem": problem,
         "matches": dict(matches),
         "examples": examples,
         "worked": [one for ones in worked.values() for one in ones],
-        "remarks": list(_said_of(free, matches.total(), sum(len(each) > 1 for each in answers.values()))),
+        "remarks": remarks,
     }
-
-
-def _said_of(free: int, references: int, ambiguous: int) -> Iterator[str]:
-    if 2 * free > references:
-        yield (
-            f"{free:,} of {references:,} references are texts of more than {FREE_WORDS} words, which no completion repeats: "
-            "let a judge compare them, or begin with a model that was trained on them (a warm start) and with another reward"
-        )
-    if ambiguous:
-        yield f"{ambiguous:,} prompts occur with different references: no answer is right for all of them"
 
 
 def _unread(rows: Sequence[Cells], columns: Sequence[str]) -> str | None:
@@ -98,20 +98,13 @@ def _unread(rows: Sequence[Cells], columns: Sequence[str]) -> str | None:
     return None
 
 
-def _example(number: int, row: Cells, prompt_column: str, template: str, cell: Json, *, numbers: bool) -> ReadRow:
+def _asked(row: Cells, prompt_column: str, template: str = "{prompt}") -> str:
+    """The prompt as the model will read it; of a chat each turn with its role."""
     prompt = row.get(prompt_column)
     turns = turns_in(prompt) if isinstance(prompt, list) else []
     asked = filled(template, turns.pop()["content"] if turns else as_text(prompt), row)
     before = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in turns)
-    said = f"{before}{'user: ' if before else ''}{asked}"[:SHOWN_CHARACTERS]
-    if is_missing(cell):
-        return ReadRow(row=number, prompt=said)
-    return ReadRow(
-        row=number,
-        prompt=said,
-        reference=as_text(cell)[:SHOWN_CHARACTERS],
-        compared="by the expression's value" if numbers else compared(cell),
-    )
+    return f"{before}{'user: ' if before else ''}{asked}"[:SHOWN_CHARACTERS]
 
 
 def compared(cell: Json) -> str:
@@ -119,26 +112,27 @@ def compared(cell: Json) -> str:
     if several := accepted(cell):
         return f"any of {', '.join(several[:5]):.200}"
     reference = as_text(cell)
-    end = f"{reference_in(reference):.200}"
-    return f"{ {'numeric': 'as the number', 'symbolic': 'as mathematics:', 'exact': 'as the text'}[match_of(reference)] } {end}"
+    return f"{_HOW[match_of(reference)]} {reference_in(reference):.200}"
 
 
 def _worked(reference: str, match: str) -> list[Worked]:
     """Two answers that were judged as the worker judges them; nothing if these are not one right and one wrong."""
     end = reference_in(reference)
     number = number_in(end)
+    if len(end) > SHOWN_END or (number is not None and abs(number.value) > LARGEST_WORKED):
+        return []
     right, wrong = (f"**{end}**", f"{float(number.value + 1):g}") if number is not None else (f"{end}.", f"not {end}")
     judge = numeric_verdict if match == "numeric" else text_verdict
-    if len(end) > SHOWN_END or (judge(right, reference), judge(wrong, reference)) != (True, False):
+    if (judge(right, reference), judge(wrong, reference)) != (True, False):
         return []
     return [Worked(reference=reference[-200:], right=right, wrong=wrong)]
 
 
-def of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def pairs_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
     """What pairs with these columns are, as fields of a survey."""
-    columns = [str(fields[f"{name}_column"]) for name in ("prompt", "chosen", "rejected") if f"{name}_column" in fields]
-    equal = sum(len({as_text(row.get(column)) for column in columns[1:]}) == 1 for row in rows)
-    said = [f"{equal:,} rows have two equal answers, and are left out"] if equal and len(columns) == 3 else []
+    columns = [str(fields[name]) for name in PAIR]
+    equal = sum(as_text(row.get(columns[1])) == as_text(row.get(columns[2])) for row in rows)
+    remarks = [f"{equal:,} rows have two equal answers, and are left out"] if equal else []
     examples = []
     for number, row in enumerate(rows[:SHOWN], 1):
         answers = [
@@ -146,6 +140,5 @@ def of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obj
             for column in columns[1:]
         ]
         chosen, rejected = (as_text(answer)[:SHOWN_CHARACTERS] for answer in answers)
-        shown = _example(number, row, columns[0], "{prompt}", None, numbers=False)
-        examples.append(shown.model_copy(update={"chosen": chosen, "rejected": rejected}))
-    return {"problem": _unread(rows, columns), "examples": examples, "remarks": said}
+        examples.append(ReadRow(row=number, prompt=_asked(row, columns[0]), chosen=chosen, rejected=rejected))
+    return {"problem": _unread(rows, columns), "examples": examples, "remarks": remarks}

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 
 import httpx
 
@@ -87,10 +86,8 @@ class JudgeEndpoint:
             else:
                 self._failing = False
                 spent.update(prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens)
-                reply = replace(reply, text=self._without_key(reply.text), flaw=self._without_key(reply.flaw))
-                return replace(
-                    reply, prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"]
-                )
+                text, flaw = self._without_key(reply.text), self._without_key(reply.flaw)
+                return Reply(text, reply.cut, **spent, flaw=flaw)
         raise AssertionError("every attempt returns or raises")
 
     def _post(self, prompt: str, max_tokens: int) -> Reply:
