@@ -6,6 +6,7 @@
     choices.lettered            A. …, B. …, on a line each
     answer.letter               the letter of a choice that is given by its index from 0; `letter_from_1`: from 1
     instruction + input         both, one below the other; what is empty is left out
+    answer in choices           the letter of the choice whose text is the answer
     chosen & rejected           what both begin with: the turns, or the words
     chosen - rejected           what chosen has beyond that
 
@@ -25,7 +26,7 @@ from backend.contract.turns import turns_in, written
 CHAT, ANSWER, LETTERED, LETTER, LETTER_FROM_1 = "chat", "answer", "lettered", "letter", "letter_from_1"
 """What is made of a whole cell."""
 
-_OF_TWO = re.compile(r" ([&+-]) ")
+_OF_TWO = re.compile(r" ([&+-]|in) ")
 
 
 class Cells(dict[str, Json]):
@@ -157,6 +158,9 @@ def _divided(first: Json, second: Json) -> tuple[Json, Json]:
 
 _OPERATIONS: Mapping[str, Callable[[Json, Json], Json]] = {
     "+": _joined,
+    "in": lambda text, choices: next(
+        (one for one, other in _choices(choices) if other.strip() == str(text).strip()), None
+    ),
     "&": lambda first, second: _divided(first, second)[0],
     "-": lambda first, second: _divided(first, second)[1],
 }

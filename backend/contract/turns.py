@@ -18,9 +18,16 @@ _ROLES = {
     "assistant": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant", "chatgpt": "assistant",
     "ai": "assistant",
 }  # fmt: skip
-_SPEAKERS, _CONTENTS = ("role", "from", "speaker"), ("content", "value", "text")
-_HOLDERS = ("messages", "conversations", "conversation")
-_SPEAKER = re.compile(r"(?:^|\n\n|\n)(Human|Assistant|User|System): ?")
+_SPEAKERS, _CONTENTS = ("role", "from", "speaker"), ("content", "value", "text", "parts")
+_HOLDERS = ("messages", "conversations", "conversation", "contents")
+_SPEAKER = re.compile(r"(?:^|\n)(Human|Assistant|User|System|HUMAN|ASSISTANT|USER|SYSTEM): ?")
+_IN_A_LINE = re.compile(r"(?:^|\s)(Human|Assistant|User|HUMAN|ASSISTANT|USER): ?")
+# The marks of templates in which a turn begins, and those in which one ends.
+_BEGINS = re.compile(
+    r"<\|im_start\|>\s*(\w+)\s*\n|<\|start_header_id\|>\s*(\w+)\s*<\|end_header_id\|>|<start_of_turn>\s*(\w+)\s*\n|(\[/?INST\])|###\s*(Instruction|Response):"
+)
+_ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>|</?s>|<bos>")
+_MARKED = {"[INST]": "user", "[/INST]": "assistant", "instruction": "user", "response": "assistant"}
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
 LONGEST_WRITTEN = 2**20
@@ -83,8 +90,18 @@ def _written(text: str) -> Json:
 
 
 def spoken(text: str) -> Turns:
-    """The turns of a text in which Human and Assistant speak in turn, the human first; empty for any other text."""
+    """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template writes it; else empty."""
+    if _BEGINS.search(text):
+
+        def name(mark: re.Match[str]) -> str:
+            found = next(part for part in mark.groups() if part)
+            role = _MARKED.get(found) or _MARKED.get(found.casefold()) or _ROLES.get(found.casefold(), "system")
+            return f"\n\n{role.capitalize()}: "
+
+        text = _ENDS.sub("", _BEGINS.sub(name, text))
     marks = list(_SPEAKER.finditer(text))
+    if len(marks) < 2:
+        marks = list(_IN_A_LINE.finditer(text))
     if len(marks) < 2 or text[: marks[0].start()].strip():
         return []
     ends = [*(mark.start() for mark in marks[1:]), len(text)]

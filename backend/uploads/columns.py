@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from backend.contract.base import Json
@@ -16,7 +17,7 @@ from backend.contract.stored import put, rewards_in
 from backend.contract.survey import SurveyQuery
 from backend.contract.task import Dataset, missing_text, template_columns, unknown_places, untrained_text
 from backend.errors import Invalid
-from backend.field_errors import FieldError
+from backend.field_errors import FieldError, field_errors
 from backend.storage.tables import upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import NAMED, Missing, note_columns
@@ -58,7 +59,10 @@ def resolved(tx: Connection, home: Path, config: RunConfig) -> RunConfig:
     for name, value in found.fields.items():
         if name not in data.model_fields_set:
             written = put(written, f"{path}.{name}", value)
-    return RUN_CONFIG.validate_python(written)
+    try:
+        return RUN_CONFIG.validate_python(written)
+    except ValidationError as error:
+        raise Invalid(*field_errors(error.errors(include_url=False), written)) from None
 
 
 def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
@@ -88,7 +92,8 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     for name, column in wanted:
         count, first = missing.get(column, nowhere)
         if count:
-            errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
+            way = "; leave these rows out of the file, or name another column" if column in made else ""
+            errors.append(FieldError(f"{path}.{name}", f"{missing_text(column, count, first)}{way}"))
     for one, other in _ALIKE:
         if (column := getattr(data, one, None)) is not None and column == getattr(data, other, None):
             text = f"{column} is the {one.partition('_')[0]} column, too; choose another"

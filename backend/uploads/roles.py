@@ -32,9 +32,13 @@ class Roles:
 def of_task(rows: Sequence[Cells]) -> Roles:
     """The columns of a task: prompts, reference answers, and what they need beside them."""
     columns = columns_of(rows)
-    prompts = [one for one in named(columns, seen.PROMPTS) if one.unasked is None]
-    numbers = next((one for one in named(columns, seen.NUMBERS) if one.share(list) == 1.0), None)
-    targets = (one for one in named(columns, seen.ANSWERS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
+    if (unclear := _unclear(columns)) is not None:
+        return Roles(columns, question=unclear)
+    numbers = next(
+        (one for one in named(columns, seen.NUMBERS) if one.there and all(map(_NUMBERS.fullmatch, one.texts))), None
+    )
+    prompts = [one for one in named(columns, seen.PROMPTS) if one != numbers and one.can_be_asked]
+    targets = (one for one in named(columns, seen.TARGETS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
     if numbers is not None and (target := next(targets, None)):
         return _countdown(columns, numbers, target, prompts)
     if not prompts:
@@ -48,17 +52,44 @@ def of_task(rows: Sequence[Cells]) -> Roles:
     prompt = prompts[0]
     name, why = _asked(prompt, columns)
     said = [f"{name} is asked: {why}"] if why else []
-    fields: dict[str, Json] = {"prompt_column": name, "answer_column": _answer(columns, prompt)}
-    if choices := _choices(columns, prompt, name):
+    options = {
+        (match[1] or match[2]).upper(): one
+        for one in columns
+        if one != prompt and (match := _OPTION.fullmatch(one.name))
+    }
+    fields: dict[str, Json] = {"prompt_column": name, "answer_column": _answer(columns, prompt, list(options.values()))}
+    choices = _choices(columns, prompt, name, options)
+    if isinstance(choices, str):
+        return Roles(columns, question=choices)
+    if choices:
         fields |= choices
         said.append("the choices stand below the question, each with its letter")
     if source := next((one.name for one in columns if plain(one.name) == "source"), None):
         fields["source_column"] = source
     if tests := [one for one in named(columns, seen.TESTS) if "." not in one.name]:
         said.append(f"{tests[0].name} looks like tests of code: a Python reward of your own runs them")
+    if system := [one for one in named(columns, seen.SYSTEM) if one.there and "." not in one.name]:
+        said.append(f"{system[0].name} is not asked: put {{{system[0].name}}} into the template if it should be")
     return Roles(columns, fields, said=said, made=[name])
 
 
+def _unclear(columns: Sequence[SeenColumn]) -> str | None:
+    """What a person must decide before any row can be asked."""
+    speaker = next(
+        (one for one in named(columns, seen.SPEAKERS) if "." not in one.name and set(one.texts) & _TURNS), None
+    )
+    if speaker is not None:
+        return f"Each row is one message of a conversation ({speaker.name}): write the turns of each conversation into one row, as messages."
+    verdicts = [
+        one for one in columns if one.there and one.share_of_flags == 1.0 and rank(one.name, _LABELS) is not None
+    ]
+    if verdicts and any(plain(one.name) in ("completion", "response", "output") for one in columns):
+        return f"{verdicts[0].name} says which completions are good: keep those rows alone, or write pairs of chosen and rejected."
+    return None
+
+
+_LABELS, _TURNS = ("label", "labels", "good", "desirable"), {"user", "assistant", "prompter", "human", "gpt"}
+_NUMBERS = re.compile(r"[\[(]?\s*-?\d+(?:[\s,;]+-?\d+)+\s*[\])]?")
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
 
@@ -95,20 +126,27 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         if plain(prompt.name) == word and others in beside:
             first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
             return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
-    passage = next((one for word, one in beside.items() if word in seen.PASSAGES and one.words >= 3), None)
+    always = [one for one in named(columns, seen.PROMPTS) if one in beside.values() and one.unasked == seen.CONSTANT]
+    if always and always[0].words >= 2:
+        return (
+            f"{always[0].name} + {prompt.name}",
+            f"the {always[0].name}, which is one throughout, and below it the {prompt.name}",
+        )
+    passage = next((one for word, one in beside.items() if word in seen.PASSAGES and one.words >= 2), None)
     if passage is not None:
         return f"{passage.name} + {prompt.name}", f"the {passage.name}, and below it the {prompt.name}"
     return prompt.name, None
 
 
-def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn) -> str | None:
+def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn, options: Sequence[SeenColumn]) -> str | None:
     """The column of the reference answers, if any: by its name, a chat's last turn, or the only other one."""
     usable = [
         one
         for one in columns
-        if one.name != prompt.name and one.there and not one.share(dict) and not tokens(one.name) & seen.PLACES
+        if one not in (prompt, *options) and one.there and not one.share(dict) and rank(one.name, seen.TESTS) is None
     ]
-    if found := named(usable, seen.ANSWERS):
+    found = [one for one in named(usable, seen.ANSWERS) if one.unasked != seen.CONSTANT or len(columns) == 2]
+    if found:
         return _answers_of(found[0])
     if prompt.chat and all(turns_in(cell)[-1:] and turns_in(cell)[-1]["role"] == "assistant" for cell in prompt.there):
         return f"{prompt.name}.{ANSWER}"
@@ -120,42 +158,64 @@ def _answers_of(column: SeenColumn) -> str:
     return f"{column.name}.{ANSWER}" if column.chat else column.name
 
 
-def _choices(columns: Sequence[SeenColumn], prompt: SeenColumn, name: str) -> dict[str, Json]:
-    """Fields of a multiple choice, whose answer is a letter or an index; empty if it is none."""
+def _choices(
+    columns: Sequence[SeenColumn], prompt: SeenColumn, name: str, options: Mapping[str, SeenColumn]
+) -> dict[str, Json] | str:
+    """Fields of a multiple choice, whose answer is a letter, an index or a choice; a question if that is not clear; empty if it is none."""
     lettered = f"x.{LETTERED}"
     lists = [
         one
         for one in named(columns, seen.CHOICES)
         if one.there and "." not in one.name and lettered in Cells(x=one.there[0])
     ]
-    options = {match[1].upper(): one for one in columns if one != prompt and (match := _OPTION.fullmatch(one.name))}
-    answers = [one for one in named(columns, seen.ANSWERS) if one not in (prompt, *lists[:1]) and "." not in one.name]
-    if not answers or not (lists or {"A", "B"} <= options.keys()):
-        return {}
-    fields: dict[str, Json] = {"answer_column": answers[0].name}
+    usable = [one for one in columns if one not in (prompt, *options.values(), *lists[:1]) and "." not in one.name]
+    answers = [one for one in named(usable, seen.ANSWERS) if one.there]
+    if not answers or not (lists or len(options) > 1):
+        letters = bool(answers) and len(set(answers[0].texts)) > 1 and all(map(_CHOICE.fullmatch, answers[0].texts))
+        shown = sum(bool(_SHOWN.search(text)) for text in prompt.texts) >= len(prompt.texts) / 2
+        return (
+            "The answers are letters, and no choices are found: put them into the prompts, or into a column of choices."
+            if letters and not shown
+            else {}
+        )
+    answer, texts = answers[0], [text.strip() for text in answers[0].texts]
     if lists:
-        count = len(str(Cells(x=lists[0].there[0]).get(lettered)).splitlines())
-        fields["prompt_column"] = f"{name} + {lists[0].name}.{LETTERED}"
+        fields: dict[str, Json] = {"prompt_column": f"{name} + {lists[0].name}.{LETTERED}"}
+        first = str(Cells(x=lists[0].there[0]).get(lettered)).splitlines()
+        labels, inside = [line.partition(". ")[0] for line in first], f"{answer.name} in {lists[0].name}"
+        pairs = [Cells({answer.name: a, lists[0].name: b}) for a, b in zip(answer.cells, lists[0].cells, strict=True)]
+        are_texts = sum(inside in pair for pair in pairs) >= NEARLY_ALL * len(answer.there)
     else:
-        count = len(options)
-        lines = [f"{letter}. {{{option.name}}}" for letter, option in sorted(options.items(), key=lambda one: one[0])]
-        fields["template"] = "\n".join(["{prompt}\n", *lines])
-    texts = [text.strip() for text in answers[0].texts]
-    if all(map(_WHOLE.fullmatch, texts)):
+        labels, inside, are_texts = sorted(options), "", False
+        lines = [f"{letter}. {{{options[letter].name}}}" for letter in labels]
+        fields = {"template": "\n".join(["{prompt}\n", *lines])}
+    are_places = all(map(_WHOLE.fullmatch, texts))
+    if answer.share(list) or (are_texts and are_places):
+        return f"Is {answer.name} the choice itself or its place? Write the letter of the right choice into a column."
+    fields["answer_column"] = inside if are_texts else answer.name
+    if are_places and not labels[0].isdigit():
         places = {int(float(text)) for text in texts}
-        view = LETTER_FROM_1 if 0 not in places and count in places else LETTER
-        fields["answer_column"] = f"{answers[0].name}.{view}"
+        fields["answer_column"] = (
+            f"{answer.name}.{LETTER_FROM_1 if 0 not in places and len(labels) in places else LETTER}"
+        )
     return fields
 
 
-_OPTION = re.compile(r"(?:option|choice|answer|opt)?[ _]?([A-Ea-e])")
+_OPTION = re.compile(
+    r"(?:(?:option|choice|answer|opt?|antwort|réponse|reponse|respuesta|ответ|sol)[ _]?)?([A-F])|(?:option|choice|opt|sol)[ _]?([1-6])",
+    re.IGNORECASE,
+)
+_CHOICE, _SHOWN = re.compile(r"\s*\(?[A-F]\)?\.?\s*"), re.compile(r"(?:^|\s)\(?A[).:]")
 
 
 def of_pairs(rows: Sequence[Cells]) -> Roles:
     """The columns of preference pairs; without a column of prompts, what both answers begin with."""
     columns = columns_of(rows)
-    chosen, rejected = (next(iter(named(columns, words)), None) for words in (seen.CHOSEN, seen.REJECTED))
-    if chosen is None or rejected is None or chosen.name == rejected.name:
+    answers = [one for one in columns if one.there and one.can_be_answer]
+    rejected = next(iter(named(answers, seen.REJECTED)), None)
+    chosen = next(iter(named([one for one in answers if rank(one.name, seen.REJECTED) is None], seen.CHOSEN)), None)
+    unlike = chosen and rejected and {chosen.unasked, rejected.unasked} <= {"holds numbers", "holds ids"}
+    if chosen is None or rejected is None or unlike:
         label = next((one.name for one in columns if seen.COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""
         question = (
@@ -177,6 +237,12 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
         [as_text(row.get(one.name)).strip() for one in (*prompts[:1], chosen, rejected)] for row in rows if prompts
     ]
     repeated = sum(a.startswith(p) and b.startswith(p) for p, a, b in texts) >= NEARLY_ALL * max(1, len(texts))
+    if chosen.chat and rejected.chat and not is_shared and any(len(turns_in(cell)) > 2 for cell in chosen.there):
+        question = f"{chosen.name} and {rejected.name} differ before their last turn: which prompt do they answer? Write both answers to one prompt."
+        return Roles(columns, question=question)
+    others = [one for one in columns if one not in (chosen, rejected) and one.unasked is None and one.words >= 3]
+    if not prompts and len(others) == 1 and not (chosen.chat and rejected.chat):
+        prompts = others
     if is_shared and ((chosen.chat and rejected.chat) or repeated or (not prompts and shared.words >= 1.5)):
         said = f"the prompt is what {chosen.name} and {rejected.name} begin with"
         return Roles(columns, implicit, said=[said])

@@ -34,21 +34,28 @@ ANSWERS = _words(
     "ground_truth gold_answer final_answer correct_answer reference_answer expected_answer answer answers "
     "answer_key gold reference expected truth correct solution target label labels result output response "
     "completion Antwort Lösung Ergebnis réponse résultat respuesta solución resultado risposta soluzione resposta "
-    "antwoord oplossing odpowiedź rozwiązanie ответ решение 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
+    "antwoord oplossing odpowiedź rozwiązanie ответ решение richtig correcta corrigé cop 正解 模範解答 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
 )
 CHOSEN = _words(
-    "chosen preferred better winner accepted good positive win bevorzugt besser elegido preferido choisi préféré"
+    "chosen preferred better winner accepted good positive pos win bevorzugt besser gut elegido preferido choisi préféré"
 )
 REJECTED = _words(
-    "rejected dispreferred other worse loser declined bad negative lose abgelehnt schlechter rechazado rejeté"
+    "rejected dispreferred non_preferred other worse loser declined bad negative neg lose abgelehnt schlecht rechazado rejeté"
 )
-PASSAGES = _words("context passage paragraph article document Kontext contexte contexto")
+PASSAGES = _words("context passage paragraph article document body table facts story history Kontext contexte contexto")
 CHOICES = _words("choices options endings alternatives candidates Auswahl opciones")
-NUMBERS = _words("nums numbers Zahlen")
+NUMBERS, TARGETS = _words("nums numbers Zahlen"), _words("target goal Ziel cible objetivo")
 TESTS = _words("test tests test_list unit_tests test_cases private_tests public_tests asserts input_output")
+SYSTEM, SPEAKERS = _words("system system_prompt"), _words("role speaker")
 IDS = frozenset(_words("id ids uuid guid idx index nr no num number key hash url row"))
-PLACES = frozenset(_words("start end offset"))
+# In a name beside one of the words above: what the column says is of that, and not that.
+ASIDE = frozenset(
+    _words("type kind source format by date id ids url model score rating lang language category start end offset")
+)
 COUNTERPARTS = re.compile(r"better|preferred|chosen|winner|winning|preference|label", re.IGNORECASE)
+
+
+CONSTANT = "has one value throughout"
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class SeenColumn:
         if not self.there:
             return "is empty"
         if len(self.there) > 1 and len(set(self.texts)) == 1:
-            return "has one value throughout"
+            return CONSTANT
         if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", text) for text in self.texts):
             return "holds numbers"
         of_a_list = {isinstance(cell, dict) or (isinstance(cell, list) and not turns_in(cell)) for cell in self.there}
@@ -100,6 +107,24 @@ class SeenColumn:
         if one_word and (tokens(self.name) & IDS or all(map(_ID.fullmatch, self.texts))):
             return "holds ids"
         return None
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether a column with a prompt's name is one; short ones look like ids."""
+        return self.unasked is None or (self.unasked == "holds ids" and plain(self.name) in PROMPTS)
+
+    @property
+    def share_of_flags(self) -> float:
+        """Of the cells that hold something, how many are true or false."""
+        return sum(isinstance(cell, bool) or cell in ("true", "false", "True", "False") for cell in self.there) / max(
+            1, len(self.there)
+        )
+
+    @property
+    def can_be_answer(self) -> bool:
+        """Whether the cells could be answers of a pair: texts or chats, no flags, and no letters that name other columns."""
+        letters = len(set(self.texts)) <= 2 < len(self.texts) and max(map(len, self.texts)) < 3
+        return self.chat or (self.share((str, int, float)) == 1.0 and not letters)
 
 
 _ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w./:-]{1,160}")
@@ -115,11 +140,22 @@ def tokens(name: str) -> set[str]:
 def rank(name: str, words: Sequence[str]) -> float | None:
     """How likely a name means one of the words: its place, later if the word is a part of it or the name a struct's field."""
     nested = 0.5 * name.count(".")
-    name = name.removesuffix(".text").removesuffix(".value")
+    for inside in (".text", ".value", ".content", ".response"):
+        name = name.removesuffix(inside)
     if (whole := plain(name)) in words:
         return words.index(whole) + nested
-    places = [words.index(part) for part in tokens(name) if part in words]
-    return len(words) + min(places) + nested if places else None
+    parts = tokens(name)
+    places = [
+        place
+        for place, word in enumerate(words)
+        if word in parts
+        or (len(word) >= STEM and any(part.startswith(word) or part.endswith(word) for part in (whole, *parts)))
+    ]
+    return None if parts & ASIDE or not places else len(words) + min(places) + nested
+
+
+STEM = 5
+"""Letters of a word that also counts with an ending, or behind another word: Musterlösung, questions."""
 
 
 def named(columns: Sequence[SeenColumn], words: Sequence[str]) -> list[SeenColumn]:

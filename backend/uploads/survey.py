@@ -131,7 +131,7 @@ def _worked(reference: str, match: str) -> list[Worked]:
 def pairs_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
     """What pairs with these columns are, as fields of a survey."""
     columns = [str(fields[name]) for name in PAIR]
-    equal = sum(as_text(row.get(columns[1])) == as_text(row.get(columns[2])) for row in rows)
+    equal = sum(not is_missing(row.get(columns[1])) and row.get(columns[1]) == row.get(columns[2]) for row in rows)
     remarks = [f"{equal:,} rows have two equal answers, and are left out"] if equal else []
     examples = []
     for number, row in enumerate(rows[:SHOWN], 1):
