@@ -171,12 +171,12 @@ def template_columns(template: str, columns: Container[str]) -> list[str]:
     return [name for name in PLACES.findall(template) if name != "prompt" and is_column(name, columns)]
 
 
+_FIELD = re.compile(r"[^\s.]+(\.\w+)+")
+
+
 def is_column(name: str, columns: Container[str]) -> bool:
     """Whether a place in a template is a column's, or a struct's field."""
     return name in columns or (_FIELD.fullmatch(name) is not None and base_of(name, columns) is not None)
-
-
-_FIELD = re.compile(r"[^\s.]+(\.\w+)+")
 
 
 def unknown_places(template: str, columns: Container[str]) -> list[str]:
@@ -245,6 +245,22 @@ def digest(text: str) -> str:
 def as_text(value: Json) -> str:
     """A value of a row as it is written into a prompt; what cannot be encoded is replaced."""
     return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+
+
+def accepted(cell: Json) -> Sequence[str]:
+    """Of a list of values, each as a text: an answer is right if it is one of them. Empty for anything else."""
+    if not isinstance(cell, list) or any(isinstance(one, list | dict) or one is None for one in cell):
+        return ()
+    return [as_text(one) for one in cell]
+
+
+def object_problem(number: int, column: str, cell: Json) -> str | None:
+    """Why no answer can be compared with the cell of row `number`: it is an object, or a list of them."""
+    inside = cell[0] if isinstance(cell, list) and cell else cell
+    if not isinstance(inside, dict):
+        return None
+    fields = ", ".join(f"{column}.{name}" for name in inside)
+    return f"the reference answer of row {number} is an object, which no answer equals; name one of its fields: {fields:.300}"
 
 
 def require_held_out(share: float, field: str, every: int) -> None:

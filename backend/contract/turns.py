@@ -23,8 +23,7 @@ _HOLDERS = ("messages", "conversations", "conversation")
 _SPEAKER = re.compile(r"(?:^|\n\n|\n)(Human|Assistant|User|System): ?")
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
-LONGEST_WRITTEN = 2**20
-"""Characters of a chat that is written as a text."""
+LONGEST_WRITTEN = 2**20  # characters
 
 
 def turns_in(cell: Json) -> Turns:
