@@ -11,8 +11,7 @@ from functools import lru_cache
 
 LONGEST = 1000
 """Characters. No answer is longer, and arithmetic on a longer number could be made to take minutes."""
-
-_LARGEST_EXPONENT = 1000
+LARGEST_EXPONENT = 1000
 _BEFORE, _BEHIND = 200, 20  # characters around the last digit that nearly always hold its number and what belongs to it
 _DASHES = "‐‑‒–—―−﹣－"
 _DRESS = [  # what stands around a number and says nothing about it
@@ -120,7 +119,7 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
     values = _values(match["body"]) if len(match[0]) <= LONGEST else []
     power = match["e"] or match["power"] or "0"
     divisor = Fraction(match["divisor"] or 1)
-    if not values or not divisor or abs(int(power)) > _LARGEST_EXPONENT:
+    if not values or not divisor or abs(int(power)) > LARGEST_EXPONENT:
         return None
     unit = (match["glued"] or match["unit"] or "").casefold()
     scale = Fraction(10) ** (int(power) + _SCALES.get(unit, 0))

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Json, Misfit, clean
 from backend.contract.cells import base_of
+from backend.contract.turns import written
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
@@ -171,12 +172,12 @@ def template_columns(template: str, columns: Container[str]) -> list[str]:
     return [name for name in PLACES.findall(template) if name != "prompt" and is_column(name, columns)]
 
 
+_FIELD = re.compile(r"[^\s.]+(\.\w+)+")
+
+
 def is_column(name: str, columns: Container[str]) -> bool:
     """Whether a place in a template is a column's, or a struct's field."""
     return name in columns or (_FIELD.fullmatch(name) is not None and base_of(name, columns) is not None)
-
-
-_FIELD = re.compile(r"[^\s.]+(\.\w+)+")
 
 
 def unknown_places(template: str, columns: Container[str]) -> list[str]:
@@ -245,6 +246,26 @@ def digest(text: str) -> str:
 def as_text(value: Json) -> str:
     """A value of a row as it is written into a prompt; what cannot be encoded is replaced."""
     return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+
+
+def accepted(cell: Json) -> Sequence[str]:
+    """Of a list of values, each as a text: an answer is right if it is one of them. Empty for anything else."""
+    values = written(cell)
+    if not isinstance(values, list) or any(isinstance(one, list | dict) or one is None for one in values):
+        return ()
+    # [1, 2] as a text is an interval or a point
+    is_text = isinstance(cell, str) and not any(isinstance(one, str) for one in values)
+    return () if is_text else [as_text(one) for one in values]
+
+
+def object_problem(number: int, column: str, cell: Json) -> str | None:
+    """Why no answer can be compared with the cell of row `number`: it is an object, or a list of them."""
+    inside = written(cell)
+    inside = inside[0] if isinstance(inside, list) and inside else inside
+    if not isinstance(inside, dict):
+        return None
+    fields = ", ".join(f"{column}.{name}" for name in inside)
+    return f"the reference answer of row {number} is an object, which no answer equals; name one of its fields: {fields:.300}"
 
 
 def require_held_out(share: float, field: str, every: int) -> None:

@@ -30,8 +30,7 @@ _ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>
 _MARKED = {"[INST]": "user", "[/INST]": "assistant", "instruction": "user", "response": "assistant"}
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
-LONGEST_WRITTEN = 2**20
-"""Characters of a chat that is written as a text."""
+LONGEST_WRITTEN = 2**20  # characters
 
 
 def turns_in(cell: Json) -> Turns:

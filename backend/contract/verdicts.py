@@ -19,8 +19,7 @@ _LED_IN = re.compile(
 )
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
-KEPT = 256
-"""References that are remembered: each is compared with a whole group."""
+KEPT = 256  # references that are remembered: each is compared with a whole group
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.reading import FIRST, NEWEST
 from backend.contract.records import PHASES, Upload
+from backend.contract.survey import SurveyQuery
 from backend.contract.task import Dataset
 from backend.contract.training import Optimizer
 from backend.errors import Invalid, NotFound
 from backend.lifecycle import forks
 from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
-from backend.preflight.rows import in_messages, of_references
 from backend.runs import store as runs
 from backend.storage import history
 from backend.storage.tables import METRIC_WIDTHS, run, worker
@@ -37,6 +37,7 @@ from backend.telemetry import metrics
 from backend.uploads import columns, reading
 from backend.uploads import store as uploads
 from backend.uploads.reading import COUNTED_BYTES
+from backend.uploads.survey import survey
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -64,7 +65,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
-            *of_references(home, config, data),
+            *_of_references(home, config, data),
         ],
         training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
         source_items=_source_items(home, config, data),
@@ -127,6 +128,25 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     except Invalid as invalid:
         return in_messages(invalid)
     return []
+
+
+def in_messages(invalid: Invalid) -> list[Message]:
+    """The errors for which a creation would be refused."""
+    errors = ((error.field.removeprefix("config."), error.message) for error in invalid.errors)
+    return [Message(level="error", field=field, text=text) for field, text in errors]
+
+
+def _of_references(home: Path, config: RunConfig, upload: Upload | None) -> Iterator[Message]:
+    """What is to be known of the references with which a reward compares."""
+    read = data_of(config)
+    kinds = [function["kind"] for _, function in stored.rewards_in(config.model_dump(mode="json"))]
+    if read is None or upload is None or not isinstance(read[1], Dataset) or "correctness" not in kinds:
+        return
+    path, data = read
+    with suppress(Invalid, FileNotFoundError):
+        asked = data.model_dump(include=set(SurveyQuery.model_fields), exclude_none=True)
+        for said in survey(uploads.path_of(home, upload.id), SurveyQuery.model_validate(asked)).remarks:
+            yield Message(level="warning", field=f"{path}.answer_column", text=said)
 
 
 def _upload(tx: Connection, config: RunConfig) -> Upload | None:

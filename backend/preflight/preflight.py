@@ -2,26 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field, ValidationError
+from sqlalchemy import Connection
 
 from backend.contract.base import Frozen, Json, Misfit
-from backend.contract.config import RUN_CONFIG, RunConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, data_of
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import SampledPairs
 from backend.contract.preflight import DeadForecast, Message, Preflight, dead_share_at_rate
 from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
+from backend.errors import Invalid
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
-from backend.preflight.gather import gather, of_copy
+from backend.preflight.gather import gather, in_messages, of_copy
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
-from backend.preflight.rows import resolved
 from backend.services import ServicesDep
+from backend.uploads import columns
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
@@ -123,6 +126,20 @@ class PreflightRequest(Frozen):
     def given(self) -> Given | None:
         """What the model's config.json says."""
         return None if self.config_json is None else Given.read(self.config_json)
+
+
+def resolved(tx: Connection, home: Path, config: RunConfig) -> tuple[RunConfig, list[Message]]:
+    """The configuration with the columns that it leaves open, and what is to be said of them: what was taken, or a question."""
+    try:
+        found = columns.resolved(tx, home, config)
+    except Invalid as invalid:
+        return config, in_messages(invalid)
+    before, after = data_of(config), data_of(found)
+    if before == after or before is None or after is None:
+        return config, []
+    path, data = after
+    said = "; ".join(f"{name} is {value}" for name, value in data if value != getattr(before[1], name))
+    return found, [Message(level="info", field=path, text=f"the rows show which column is what: {said}")]
 
 
 @router.post("/preflight")

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from backend.contract import records as r
 from backend.contract.chat import message_problem, prompt_problem
 from backend.contract.queries import SplitQuery
-from backend.contract.references import accepted, object_problem
-from backend.contract.task import as_text, digest, held_out_keys, named_sources, source_of
-from backend.contract.turns import turns_in
+from backend.contract.task import accepted, as_text, digest, held_out_keys, named_sources, object_problem, source_of
+from backend.contract.turns import turns_in, written
 from backend.contract.verdicts import is_words, number_in, reference_in
 from backend.uploads import jsonl
 from backend.uploads.seen import NEARLY_ALL
@@ -59,16 +58,9 @@ def prompt_key(row: jsonl.Row, prompt_column: str) -> str:
     return digest(as_text(row.get(prompt_column)))
 
 
-class References(NamedTuple):
-    """Why no answer can be compared with some of them, and the first row (from 1) with one that is not a number."""
-
-    problem: str | None
-    no_number: tuple[int, str] | None
-
-
 @lru_cache(maxsize=64)
-def references(path: Path, column: str) -> References:
-    """Of all rows of a file."""
+def references(path: Path, column: str) -> tuple[str | None, tuple[int, str] | None]:
+    """Why no answer can be compared with some of a file's, and the first that is not a number, with its row (from 1)."""
     problem = no_number = None
     for number, row in enumerate(jsonl.rows_of(path), 1):
         cell = row.get(column)
@@ -77,7 +69,7 @@ def references(path: Path, column: str) -> References:
             ends = [reference_in(text) for text in accepted(cell) or [as_text(cell)]]
             if not all(number_in(end) is not None or is_words(end) for end in ends):
                 no_number = number, ends[0]
-    return References(problem, no_number)
+    return problem, no_number
 
 
 @lru_cache(maxsize=64)
@@ -87,8 +79,6 @@ def holds_odd_chats(path: Path, column: str) -> bool:
     odd = [
         cell
         for cell in cells
-        if isinstance(cell, dict)
-        or (isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"))
-        or (isinstance(cell, list) and message_problem(0, cell))
+        if not isinstance(written(cell), str) and (not isinstance(cell, list) or message_problem(0, cell))
     ]
     return bool(odd) and sum(bool(turns_in(cell)) for cell in odd) >= NEARLY_ALL * len(cells)

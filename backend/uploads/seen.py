@@ -52,6 +52,7 @@ IDS = frozenset(_words("id ids uuid guid idx index nr no num number key hash url
 ASIDE = frozenset(
     _words("type kind source format by date id ids url model score rating lang language category start end offset")
 )
+_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w./:-]{1,160}")  # a hash, a file's name, a running number with letters
 COUNTERPARTS = re.compile(r"better|preferred|chosen|winner|winning|preference|label", re.IGNORECASE)
 
 
@@ -77,14 +78,13 @@ class SeenColumn:
 
     def share(self, kind: type | tuple[type, ...]) -> float:
         """Of the cells that hold something, how many are of a type."""
-        return sum(isinstance(cell, kind) and not isinstance(cell, bool) for cell in self.there) / max(
-            1, len(self.there)
-        )
+        fitting = sum(isinstance(cell, kind) and not isinstance(cell, bool) for cell in self.there)
+        return fitting / max(1, len(self.there))
 
     @cached_property
     def chat(self) -> bool:
         """Whether nearly all cells are chats."""
-        return bool(self.there) and sum(bool(turns_in(cell)) for cell in self.there) >= NEARLY_ALL * len(self.there)
+        return sum(bool(turns_in(cell)) for cell in self.there) >= NEARLY_ALL * max(1, len(self.there))
 
     @cached_property
     def words(self) -> float:
@@ -100,8 +100,7 @@ class SeenColumn:
             return CONSTANT
         if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", text) for text in self.texts):
             return "holds numbers"
-        of_a_list = {isinstance(cell, dict) or (isinstance(cell, list) and not turns_in(cell)) for cell in self.there}
-        if of_a_list == {True}:
+        if all(isinstance(cell, dict) or (isinstance(cell, list) and not turns_in(cell)) for cell in self.there):
             return "holds lists or objects"
         one_word = not any(" " in text.strip() for text in self.texts)
         if one_word and (tokens(self.name) & IDS or all(map(_ID.fullmatch, self.texts))):
@@ -125,10 +124,6 @@ class SeenColumn:
         """Whether the cells could be answers of a pair: texts or chats, no flags, and no letters that name other columns."""
         letters = len(set(self.texts)) <= 2 < len(self.texts) and max(map(len, self.texts)) < 3
         return self.chat or (self.share((str, int, float)) == 1.0 and not letters)
-
-
-_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w./:-]{1,160}")
-"""A hash, a file's name, or a running number with letters."""
 
 
 def tokens(name: str) -> set[str]:
@@ -167,16 +162,13 @@ def named(columns: Sequence[SeenColumn], words: Sequence[str]) -> list[SeenColum
 def columns_of(rows: Sequence[Cells]) -> list[SeenColumn]:
     """The columns, each followed by the fields of its structs."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return [
-        column for name in names for column in _with_fields(SeenColumn(name, [row.get(name) for row in rows]), rows)
-    ]
+    return [column for name in names for column in _with_fields(name, rows)]
 
 
-def _with_fields(column: SeenColumn, rows: Sequence[Cells]) -> Iterator[SeenColumn]:
-    yield column
+def _with_fields(name: str, rows: Sequence[Cells]) -> Iterator[SeenColumn]:
+    yield (column := SeenColumn(name, [row.get(name) for row in rows]))
     objects = [struct_in(cell) for cell in column.there]
-    if objects and all(objects) and not column.chat:
-        for name in dict.fromkeys(name for one in objects for name in one or ()):
-            made = f"{column.name}.{name}"
-            if column.name.count(".") < 2 and len(made) <= LONGEST_NAME:
-                yield from _with_fields(SeenColumn(made, [row.get(made) for row in rows]), rows)
+    if objects and all(objects) and not column.chat and name.count(".") < 2:
+        for field in dict.fromkeys(field for one in objects for field in one or ()):
+            if len(made := f"{name}.{field}") <= LONGEST_NAME:
+                yield from _with_fields(made, rows)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from backend.contract.base import Json
 from backend.contract.cells import Cells
-from backend.contract.references import accepted, object_problem
 from backend.contract.survey import ReadRow, Survey, SurveyQuery, Worked
-from backend.contract.task import as_text, digest, filled, is_missing, missing_text
+from backend.contract.task import accepted, as_text, digest, filled, is_missing, missing_text, object_problem
 from backend.contract.turns import turns_in
 from backend.contract.verdicts import match_of, number_in, numeric_verdict, reference_in, text_verdict
 from backend.uploads import jsonl, roles
@@ -19,10 +18,9 @@ GUESSED_ROWS = 500
 LOOKED_AT_ROWS = 10_000
 LOOKED_AT_BYTES = 32 * 2**20
 SHOWN = 3
-SHOWN_CHARACTERS = 2000
+SHOWN_CHARACTERS, SHOWN_COMPARED = 2000, 220
 SHOWN_END, LARGEST_WORKED = 60, 10**15
-FREE_WORDS = 25
-"""A reference of more words is a text that no completion repeats."""
+FREE_WORDS = 25  # a reference of more words is a text that no completion repeats
 PAIR = ("prompt_column", "chosen_column", "rejected_column")
 _HOW = {"numeric": "as the number", "symbolic": "as mathematics:", "exact": "as the text"}
 
@@ -58,19 +56,20 @@ def task_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, ob
     problem = _unread(rows, [prompt_column, *([str(answer_column)] if answer_column else [])])
     for number, row in enumerate(rows, 1):
         cell = row.get(str(answer_column)) if answer_column else None
+        reference, several = as_text(cell), accepted(cell)
+        match = "exact" if several else match_of(reference)
         if number <= SHOWN:
-            how = "by the expression's value" if numbers else compared(cell)
-            reads = {} if is_missing(cell) else {"reference": as_text(cell)[:SHOWN_CHARACTERS], "compared": how}
+            compared = f"any of {', '.join(several[:5])}" if several else f"{_HOW[match]} {reference_in(reference)}"
+            compared = "by the expression's value" if numbers else compared[:SHOWN_COMPARED]
+            reads = {} if is_missing(cell) else {"reference": reference[:SHOWN_CHARACTERS], "compared": compared}
             examples.append(ReadRow(row=number, prompt=_asked(row, prompt_column, template), **reads))
         if is_missing(cell) or numbers:
             continue
         problem = problem or object_problem(number, str(answer_column), cell)
-        reference = as_text(cell)
-        match = "exact" if accepted(cell) else match_of(reference)
         matches[match] += 1
         free += match == "exact" and len(reference_in(reference).split()) > FREE_WORDS
         answers[digest(as_text(row.get(prompt_column)))].add(reference)
-        if match not in worked and match != "symbolic" and not accepted(cell):
+        if match not in worked and match != "symbolic" and not several:
             worked[match] = _worked(reference, match)
     remarks, ambiguous = list[str](), sum(len(each) > 1 for each in answers.values())
     if 2 * free > matches.total():
@@ -105,14 +104,6 @@ def _asked(row: Cells, prompt_column: str, template: str = "{prompt}") -> str:
     asked = filled(template, turns.pop()["content"] if turns else as_text(prompt), row)
     before = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in turns)
     return f"{before}{'user: ' if before else ''}{asked}"[:SHOWN_CHARACTERS]
-
-
-def compared(cell: Json) -> str:
-    """How a reference is compared, in words."""
-    if several := accepted(cell):
-        return f"any of {', '.join(several[:5]):.200}"
-    reference = as_text(cell)
-    return f"{_HOW[match_of(reference)]} {reference_in(reference):.200}"
 
 
 def _worked(reference: str, match: str) -> list[Worked]:

@@ -15,15 +15,13 @@ from dashboard.form.draft import Draft
 from dashboard.format import counted, plain
 from dashboard.session import client
 
-NAMING = tuple(name for name in SurveyQuery.model_fields if name.endswith("_column"))
+_NEEDED = ("prompt_column", "chosen_column", "rejected_column")
 _KINDS = {"numeric": "number", "symbolic": "formula", "exact": "text"}
 
 
 def survey_of(upload: Upload, described: Mapping[str, Json], *, guessed: bool = False) -> Survey | None:
     """Of the columns that the form names, or of those that the rows suggest; None if the backend cannot say."""
-    asked = {
-        name: value for name, value in described.items() if name in SurveyQuery.model_fields and value and not guessed
-    }
+    asked = {} if guessed else {name: described.get(name) for name in SurveyQuery.model_fields if described.get(name)}
     use = "pairs" if "chosen_column" in described else "task"
     try:
         return client().survey_upload(upload.id, SurveyQuery.model_validate({**asked, "use": use}))
@@ -36,10 +34,8 @@ def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json
     found = survey_of(upload, described, guessed=True)
     if found is None:
         return {}
-    fields: dict[str, Json] = {name: found.fields.get(name) for name in (*NAMING, "source_column") if name in described}
-    for name in ("prompt_column", "chosen_column", "rejected_column"):
-        if name in described:
-            fields[name] = fields[name] or ""
+    names = [name for name in described if name.endswith("_column")]
+    fields: dict[str, Json] = {name: found.fields.get(name) or ("" if name in _NEEDED else None) for name in names}
     other = "template" in described and unknown_places(str(described["template"]), upload.columns)
     if other or "template" in found.fields:
         fields["template"] = found.fields.get("template", "{prompt}")
@@ -59,12 +55,12 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
         st.warning(plain(guess.question), icon=":material/help:")
     elif not other:
         for said in guess.said:
-            st.caption(plain(f"{said[:1].upper()}{said[1:]}."))
+            st.caption(_sentence(said))
     found = survey_of(upload, named) if named.get("prompt_column") else guess
     if found is not None and found.problem is not None:
-        st.error(plain(f"{found.problem[:1].upper()}{found.problem[1:]}."), icon=":material/error:")
+        st.error(_sentence(found.problem), icon=":material/error:")
     if found is not None and found.examples:
-        _show_found(found)
+        _show_examples(found)
     if other and suggested.get("prompt_column"):
         st.button(
             "Columns as the rows suggest",
@@ -76,19 +72,15 @@ def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
     return guess.columns
 
 
-def _show_found(found: Survey) -> None:
+def _sentence(text: str) -> str:
+    return plain(f"{text[:1].upper()}{text[1:]}.")
+
+
+def _show_examples(found: Survey) -> None:
     """The first rows; how many references are of each kind, and what two of them would say."""
-    pairs = found.examples[0].chosen is not None
-    rows = [
-        {"row": one.row, "the model reads": one.prompt}
-        | (
-            {"chosen": one.chosen, "rejected": one.rejected}
-            if pairs
-            else {"reference answer": one.reference, "compared": one.compared}
-        )
-        for one in found.examples
-    ]
-    st.dataframe(pd.DataFrame(rows).dropna(axis="columns", how="all"), hide_index=True)
+    titles = {"prompt": "the model reads", "reference": "reference answer"}
+    rows = pd.DataFrame([one.model_dump() for one in found.examples]).rename(columns=titles)
+    st.dataframe(rows.dropna(axis="columns", how="all"), hide_index=True)
     if not found.matches:
         return
     kinds = [counted(number, _KINDS[kind]) for kind, number in found.matches.items()]

@@ -1,5 +1,6 @@
 """Which column is what, in layouts that are easily taken for others: what is asked, compared or preferred, or the question to a person."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ TASKS: list[tuple[Layout, str]] = [
     (lambda n: {"prompt":f"What is {n}?","completion":f"it is {n}","label":bool(n%2)}, 'label says which completions are good: k'),
     (lambda n: {"question":f"What is {n}?","answer_type":"int","final_result":n}, 'question | final_result'),
     (lambda n: {"question":f"What is {n}?","answer":'["delta", "epsilon"]'}, 'question | answer'),
-    (lambda n: {"prompt":f"Do {n} things","ground_truth":'{"func_name": "x", "n": %d}'%n}, 'prompt | ground_truth'),
+    (lambda n: {"prompt":f"Do {n} things","ground_truth":json.dumps({"func_name": "x", "n": n})}, 'prompt | ground_truth'),
     (lambda n: {"target":str(n),"nums":f"[{n}, 5, 10]"}, 'nums + target | target | nums'),
     (lambda n: {"question":f"What is the mean of {n}, 5?","numbers":[n,5],"answer":n}, 'question | answer'),
     (lambda n: {"Zahlen":f"{n} 5 10","Ziel":n+5}, 'Zahlen + Ziel | Ziel | Zahlen'),

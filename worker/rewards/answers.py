@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-LONGEST_NUMBER = 1000
-"""Characters. No answer is longer, and arithmetic on a longer number could be made to take minutes."""
-
-LARGEST_EXPONENT = 1000
+from backend.contract.numerals import LARGEST_EXPONENT, LONGEST
 
 _DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _WRITTEN_NUMBER = re.compile(rf"([-+\u2212]?)\s*({_DECIMAL})(?:[eE]([-+]?[0-9]{{1,4}})|\s*/\s*({_DECIMAL}))?")
@@ -17,7 +14,7 @@ _WRITTEN_NUMBER = re.compile(rf"([-+\u2212]?)\s*({_DECIMAL})(?:[eE]([-+]?[0-9]{{
 
 def number(text: str) -> Fraction | None:
     """The value of "14", "14.0", "+14", "1,400", "-.5", "1e3" or "3/4"; None if the text is not one number."""
-    match = _WRITTEN_NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST_NUMBER else None
+    match = _WRITTEN_NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if match is None:
         return None
     sign, decimal, exponent, divisor = match.groups()

@@ -11,15 +11,7 @@ from typing import TypedDict
 
 from backend.contract.answers import find_answer
 from backend.contract.reading import FIRST, NEWEST
-from backend.contract.verdicts import (
-    Unclear,
-    Verdict,
-    is_words,
-    match_of,
-    numeric_verdict,
-    reference_in,
-    text_verdict,
-)
+from backend.contract.verdicts import Unclear, is_words, match_of, numeric_verdict, reference_in, text_verdict
 from worker.rewards.answers import reaches, same_number
 from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
@@ -108,15 +100,14 @@ def correctness_score(completion: Completion, *, extract: str, match: str, readi
             raise ValueError(f"there is no way {how!r} to compare answers")
 
 
-def _verdict(text: str, reference: str, extract: str, how: str) -> Verdict:
+def _verdict(text: str, reference: str, extract: str, how: str) -> bool | Unclear:
     """What a person would say of the answer. The reference is looked at first: whether it can be compared depends on it alone."""
     if how == "numeric" and is_words(reference_in(reference)):
         how = "exact"
-    compare: Callable[[str, str], Verdict] = text_verdict if how == "exact" else numeric_verdict
+    compare = text_verdict if how == "exact" else numeric_verdict
     if how == "symbolic":
-        from worker.rewards.symbolic import value_verdict  # seconds to import
+        from worker.rewards.symbolic import value_verdict as compare  # seconds to import
 
-        compare = value_verdict
     compare("", reference)
     answer = find_answer(text, extract, NEWEST)
     return False if answer is None else compare(answer, reference)

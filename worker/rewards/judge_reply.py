@@ -71,13 +71,13 @@ class ChatAnswer:
             streams = self.text.lstrip().startswith(("data:", "event:"))
             raise ValueError("a stream, which was not asked for" if streams else "not a chat completion")
         text, flaw = content or "", ""
+        said = without_thoughts(text).strip()
         if refusal or ended in _FILTERED:
             flaw = f"is a refusal: {refusal or 'the content filter of the service ended it'}"
         elif ended in ("length", *_CUT):
-            flaw = "was cut at max_tokens"
-            if not without_thoughts(text).strip():
-                flaw = "has no verdict: it was still thinking when max_tokens ended; raise max_tokens"
-        elif content is None or (text and not without_thoughts(text).strip()):
+            thinking = "has no verdict: it was still thinking when max_tokens ended; raise max_tokens"
+            flaw = "was cut at max_tokens" if said else thinking
+        elif content is None or (text and not said):
             flaw = "has no text" + ", only thoughts" * bool(thoughts or text)
         return Reply(text, ended == "length", **self.spent, flaw=flaw)
 

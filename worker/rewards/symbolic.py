@@ -11,10 +11,9 @@ from functools import lru_cache
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
-from backend.contract.numerals import in_ascii
+from backend.contract.numerals import LONGEST, in_ascii
 from backend.contract.verdicts import Unclear, Verdict, is_words, number_in, numeric_verdict, reference_in, text_verdict
 
-LONGEST_ANSWER = 1000
 _AROUND = re.compile(r"^(?:\*\*|`)(.*?)(?:\*\*|`)$", re.DOTALL)
 _SPACE = re.compile(r"\\[,!;: ]|~")
 
@@ -29,7 +28,7 @@ def same_value(answer: str, reference: str) -> bool:
     expected = _parsed(reference)
     if not expected:
         raise ValueError(f"the reference answer {reference[:100]!r} cannot be read as mathematics; match it as exact")
-    return len(answer) <= LONGEST_ANSWER and verify(expected, _parsed(answer), timeout_seconds=None)
+    return len(answer) <= LONGEST and verify(expected, _parsed(answer), timeout_seconds=None)
 
 
 def value_verdict(answer: str, reference: str) -> Verdict:
@@ -40,7 +39,7 @@ def value_verdict(answer: str, reference: str) -> Verdict:
     expected = reference_in(reference)
     if is_words(expected):
         return text_verdict(answer, expected)
-    if len(answer) > LONGEST_ANSWER:
+    if len(answer) > LONGEST:
         return Unclear(f"the answer has {len(answer):,} characters; say where in the completion it stands")
     if number_in(expected) is not None and number_in(answer) is not None:
         return numeric_verdict(answer, expected)

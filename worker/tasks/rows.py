@@ -11,9 +11,9 @@ from backend.contract.cells import Cells
 from backend.contract.chat import message_problem, prompt_problem, raw_problem
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.references import accepted, object_problem
 from backend.contract.task import (
     Dataset,
+    accepted,
     as_text,
     digest,
     filled,
@@ -21,6 +21,7 @@ from backend.contract.task import (
     is_missing,
     missing_text,
     named_sources,
+    object_problem,
     row_id,
     source_of,
     template_columns,
@@ -191,9 +192,8 @@ def _item(task: Dataset, number: int, row: Row) -> Item:
     cell = None if task.answer_column is None else row[task.answer_column]
     verifier: dict[str, Json] = {"kind": "exact"}
     if task.numbers_column is not None:
-        numbers, target = (
-            [int(one) for one in _WHOLE.findall(as_text(part))] for part in (row[task.numbers_column], cell)
-        )
+        cells = (row[task.numbers_column], cell)
+        numbers, target = ([int(one) for one in _WHOLE.findall(as_text(part))] for part in cells)
         if not numbers or len(target) != 1:
             text = f"row {number} has no whole numbers in {task.numbers_column}, or not one in {task.answer_column}, the target"
             raise TaskError("dataset_columns", text)
