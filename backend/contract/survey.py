@@ -42,8 +42,8 @@ class Worked(Record):
 class Survey(Record):
     """What the first rows show.
 
-    `fields` are those of the task or the pairs that name columns; `question` is what only a person can say, and `problem` why
-    no run can read the rows so. `said` is what was taken and why, `remarks` what is to be known of references. `matches` counts the references that are read as a number, as mathematics, or as a text.
+    `fields` name the columns of the task or the pairs; `question` is what only a person can say, `problem` why no run can read
+    the rows so, `said` what was taken and why, `remarks` what is to be known of references, `matches` how many are read as what.
     """
 
     rows: int

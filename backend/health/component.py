@@ -16,7 +16,7 @@ LONG = 12  # words: a longer reference is a text, which no answer repeats word f
 MARKS = {"boxed": ["\\boxed"], "answer_tag": ["<answer>", "</answer>"], "last_number": ["a number"], "whole": ["text"]}
 """The ways to find an answer, and by what; of two that find as many right ones, the first is the surer."""
 OF_TASK = {"arithmetic": "numeric", "dataset": "exact", "single_prompt": "exact"}
-"""How a task compares an answer that is matched as the task does; exact of later readings is what each reference is. The others have verifiers."""
+"""How a task compares if its reward leaves that to it; exact of later readings is what each reference is. Others have verifiers."""
 UNREAD = (
     "Read some completions. If they deserve more than 0, mend the function. If not, ask for it in the prompt, start with easier prompts, "
     "or let the score have steps between nothing and all. If it can only take something off, 0 is its best."

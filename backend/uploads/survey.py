@@ -34,20 +34,20 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
         size += sum(len(value) if isinstance(value, str) else 100 for value in row.values())
         if size > LOOKED_AT_BYTES:
             break
-    of_pairs = query.use == "pairs"
-    guessed = (roles.of_pairs if of_pairs else roles.of_task)(rows[:GUESSED_ROWS])
+    is_pairs = query.use == "pairs"
+    guessed = (roles.of_pairs if is_pairs else roles.of_task)(rows[:GUESSED_ROWS])
     base = Survey(rows=len(rows), columns=guessed.columns[:1000])
     if query.prompt_column is None:
         found: dict[str, object] = {"question": guessed.question, "said": list(guessed.said)}
         fields = dict(guessed.fields)
     else:
-        found, fields = {}, query.model_dump(exclude={"use", "template"} if of_pairs else {"use"}, exclude_none=True)
-    if (set(PAIR) if of_pairs else {"prompt_column"}) <= fields.keys():
-        found |= (pairs_read if of_pairs else task_read)(rows, fields)
+        found, fields = {}, query.model_dump(exclude={"use", "template"} if is_pairs else {"use"}, exclude_none=True)
+    if (set(PAIR) if is_pairs else {"prompt_column"}) <= fields.keys():
+        found |= (of_pairs if is_pairs else of_task)(rows, fields)
     return base.model_copy(update={"fields": fields, **found})
 
 
-def task_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
     """What a task with these columns asks and compares with, as fields of a survey."""
     prompt_column, answer_column = str(fields["prompt_column"]), fields.get("answer_column")
     numbers, template = fields.get("numbers_column"), str(fields.get("template") or "{prompt}")
@@ -119,7 +119,7 @@ def _worked(reference: str, match: str) -> list[Worked]:
     return [Worked(reference=reference[-200:], right=right, wrong=wrong)]
 
 
-def pairs_read(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
+def of_pairs(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:
     """What pairs with these columns are, as fields of a survey."""
     columns = [str(fields[name]) for name in PAIR]
     equal = sum(not is_missing(row.get(columns[1])) and row.get(columns[1]) == row.get(columns[2]) for row in rows)

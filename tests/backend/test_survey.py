@@ -1,16 +1,19 @@
 """What people bring: rows in the layouts of public data sets, read as a person would read them, or refused with the way on."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from acting import GRPO
 from serving import Backend
 
+from backend.contract.cells import Cells
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs, DpoConfig
 from backend.contract.survey import Survey, SurveyQuery
 from backend.contract.task import Dataset
+from backend.uploads import survey as looked
 from worker.preferences.pairs import load_pairs
 from worker.tasks.loading import load_items
 
@@ -225,3 +228,14 @@ def test_a_corrected_column_is_remembered_for_the_file(backend: Backend) -> None
     assert found.fields["prompt_column"] == "hint"
     assert found.said[0] == f"the columns are those of run {run.id}"
     assert found.examples[0].prompt == "Think of 3, twice."
+
+
+def test_texts_that_numpy_prints_are_several_and_many_values_are_no_choices() -> None:
+    assert Cells(x="['0' '4'\n '2']")["x.lettered"] == "A. 0\nB. 4\nC. 2"
+    assert "x.lettered" not in Cells(x=[str(number) for number in range(27)])
+
+
+def test_pairs_without_an_answer_and_numbers_beyond_a_float_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text('{"prompt": "Which?", "answer": "1e999"}\n')
+    assert looked.survey(tmp_path / "1.jsonl", SurveyQuery()).worked == []
+    assert looked.survey(tmp_path / "1.jsonl", SurveyQuery(use="pairs", prompt_column="prompt")).examples == []
