@@ -144,6 +144,7 @@ class Dataset(Rows):
     numbers_column: Column | None = Field(
         None,
         description="Of Countdown's rows, the numbers: right is an expression of them whose value is the reference answer.",
+        exclude_if=lambda column: column is None,  # so what was stored before it is what it was
     )
     template: Prompt = Field(
         "{prompt}",

@@ -34,7 +34,8 @@ def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json
     found = survey_of(upload, described, guessed=True)
     if found is None:
         return {}
-    names = [name for name in described if name.endswith("_column")]
+    # what is None may be left out of a configuration that is opened
+    names = dict.fromkeys(name for name in (*described, *found.fields) if name.endswith("_column"))
     fields: dict[str, Json] = {name: found.fields.get(name) or ("" if name in _NEEDED else None) for name in names}
     other = "template" in described and unknown_places(str(described["template"]), upload.columns)
     if other or "template" in found.fields:
