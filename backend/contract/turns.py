@@ -28,6 +28,7 @@ _BEGINS = re.compile(
 )
 _ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>|</?s>|<bos>")
 _MARKED = {"[INST]": "user", "[/INST]": "assistant", "instruction": "user", "response": "assistant"}
+_ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
 LONGEST_WRITTEN = 2**20  # characters
@@ -82,6 +83,7 @@ def _written(text: str) -> Json:
         return text
     with suppress(ValueError, RecursionError):
         return cast(Json, json.loads(text))
+    text = _ARRAY.sub(r"\1", text)
     literal = _WITHOUT_COMMAS.sub(lambda part: part[1] + ", " * (part[3] is not None), text.strip())
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         return cast(Json, ast.literal_eval(literal))

@@ -152,8 +152,10 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         silence = services.settings.lease_seconds
         config, said = resolved(tx, services.settings.home, config)
         facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
-        refused = said if any(message.level == "error" for message in said) else [*said, *facts.refused]
-        facts = replace(facts, given=body.given, refused=refused)
+        # of columns that a person has to name nothing else can be said
+        asked = {(message.field or "").rpartition(".")[0] for message in said if message.level == "error"}
+        others = [one for one in facts.refused if (one.field or "").rpartition(".")[0] not in asked or not one.field]
+        facts = replace(facts, given=body.given, refused=[*said, *others])
         if body.parent_id is not None:
             facts = of_copy(tx, facts, config, body.parent_id, body.fork_at)
     return preflight(config, facts)

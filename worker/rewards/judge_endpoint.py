@@ -57,6 +57,7 @@ class JudgeEndpoint:
     def close(self) -> None:
         """Waits end at once; a request under way ends with its time limit."""
         self._closing.set()
+        self._settled.set()
         self._http.close()
 
     def ask(self, prompt: str, *, max_tokens: int) -> Reply:
@@ -70,7 +71,7 @@ class JudgeEndpoint:
                 f"the worker's environment has no {self.settings.api_key_env}, which GROUPSCOPE_JUDGES names"
             )
         if not self._first.acquire(blocking=False):  # the first goes alone: what it learns, the others need not
-            self._settled.wait()
+            self._settled.wait(self.settings.timeout_seconds)
         attempts, spent = 1 if self._failing else ATTEMPTS, Counter[str]()
         for attempt in range(attempts):
             try:
