@@ -19,8 +19,6 @@ _LED_IN = re.compile(
 )
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
-
-
 KEPT = 256
 """References that are remembered: each is compared with a whole group."""
 
@@ -86,9 +84,7 @@ def _unlike(found: Sequence[Numeral], expected: Numeral) -> Verdict:
     if one.percent != expected.percent:
         shares = [each.value / 100 if each.percent else each.value for each in (one, expected)]
         return shares[0] == shares[1]
-    if one.unit and expected.unit and _singular(one.unit) != _singular(expected.unit):
-        return Unclear(f"the answer is in {one.unit}, and the reference in {expected.unit}")
-    return False
+    return _other_unit(one, expected) or False
 
 
 def _same(plain: str, one: Numeral, expected: Numeral) -> Verdict:
@@ -96,8 +92,8 @@ def _same(plain: str, one: Numeral, expected: Numeral) -> Verdict:
     rest = plain.replace(one.text, " ", 1)
     if one.percent != expected.percent:
         return Unclear(f"one of {one.text} and {expected.text} is a percentage")
-    if one.unit and expected.unit and _singular(one.unit) != _singular(expected.unit):
-        return Unclear(f"the answer is in {one.unit}, and the reference in {expected.unit}")
+    if other_unit := _other_unit(one, expected):
+        return other_unit
     if one.glued and len(one.unit) == 1 and not expected.glued:
         return Unclear(f"{one.text} may be a product or have a unit")
     if hedge := _HEDGES.search(rest):
@@ -105,23 +101,23 @@ def _same(plain: str, one: Numeral, expected: Numeral) -> Verdict:
     return Unclear("the answer is an expression, not its value") if _EXPRESSION.search(rest) else True
 
 
-def _singular(unit: str) -> str:
-    return unit.removesuffix("s")
+def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
+    units = {numeral.unit.removesuffix("s") for numeral in (one, expected) if numeral.unit}
+    is_other = len(units) == 2
+    return Unclear(f"the answer is in {one.unit}, and the reference in {expected.unit}") if is_other else None
 
 
 def text_verdict(answer: str, reference: str) -> Verdict:
     """Whether both are the same text, but for Markdown, quotation marks, a last stop and case; of a choice, the same letter."""
     expected = reference_in(reference)
-    texts = [_bare(answer), _bare(expected)]
-    if texts[0] == texts[1]:
+    if _bare(answer) == _bare(expected):
         return True
     if letter := _LETTER.fullmatch(undressed(expected)):
         said = _LED_IN.sub("", undressed(answer))
         found = _LETTER.fullmatch(said) or _LETTER_AND_TEXT.match(said)
         return found is not None and letter[1].casefold() in {one.casefold() for one in found.groups() if one}
-    values = [
-        [one.value for one in numerals(text) if one.text == undressed(text)] for text in (answer[:LONGEST], expected)
-    ]
+    both = (answer[:LONGEST], expected)
+    values = [[one.value for one in numerals(text) if one.text == undressed(text)] for text in both]
     if values[0] and values[0] == values[1]:
         return Unclear(f"{answer[:50]} and {expected[:50]} are one number, written in two ways; match it as numeric")
     return False
