@@ -41,9 +41,7 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _UNIT = re.compile(r"(?:\s*(?:(?:[a-zµß-ɏ][^\W\d_]*|[^\W\d_]{1,3}|Euros?|Dollars?)\.?(?:[\s/-]|\b)){0,2})?[)\]\"'.\s]*")
-_LED_IN = re.compile(
-    r"^(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?\s*", re.IGNORECASE
-)
+LED_IN = re.compile(r"^(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?\s*", re.IGNORECASE)
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
 KEPT = 256
@@ -173,7 +171,7 @@ def text_verdict(answer: str, reference: str) -> Verdict:
     if _bare(answer) == _bare(expected):
         return True
     if letter := _LETTER.fullmatch(undressed(expected)):
-        said = _LED_IN.sub("", undressed(answer))
+        said = LED_IN.sub("", undressed(answer))
         found = _LETTER.fullmatch(said) or _LETTER_AND_TEXT.match(said)
         return found is not None and letter[1].casefold() in {one.casefold() for one in found.groups() if one}
     both = (answer[:LONGEST], expected)
