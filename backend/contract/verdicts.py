@@ -41,9 +41,18 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _UNIT = re.compile(r"(?:\s*(?:(?:[a-zµß-ɏ][^\W\d_]*|[^\W\d_]{1,3}|Euros?|Dollars?)\.?(?:[\s/-]|\b)){0,2})?[)\]\"'.\s]*")
-LED_IN = re.compile(r"^(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?\s*", re.IGNORECASE)
+LED_IN = re.compile(
+    r"^(?:it['’]?s|it is|i (?:choose|pick|select|chose)|die antwort ist|la réponse est|la respuesta es|(?:the\s+)?(?:final\s+|correct\s+)?"
+    r"(?:answer|option|choice)(?:\s+is|\s*[:=])?)(?=\W)\s*",
+    re.IGNORECASE,
+)
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
-_LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
+_LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]| -))\s+(\S.*)", re.DOTALL)
+_MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[)\].:](?!\w)")
+_ALONE = re.compile(r"(?<![\w'’])(?!A (?!(?:is|was|because|since|as|or|and)\b)[a-z]|I\b)([A-Z])(?![\w'’])")
+_LETTERS = re.compile(r"\W?[A-Z](?:[\s,;&()\[\]]+(?:and\s+|und\s+)?[(\[]?[A-Z])+\W?|A?B?C?D?E?F?G?H?")
+_DENIED = re.compile(r"(?:is\b|are\b|was\b)?\s*(?:not|no|wrong|incorrect|false|n['’]t)\b", re.IGNORECASE)
+_DECIDES = {"true": "yes", "false": "no"}
 KEPT = 256
 """References that are remembered: each is compared with a whole group."""
 
@@ -166,23 +175,63 @@ def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
 
 
 def text_verdict(answer: str, reference: str) -> Verdict:
-    """Whether both are the same text, but for Markdown, quotation marks, a last stop and case; of a choice, the same letter."""
+    """Whether both are the same text, but for Markdown, quotation marks, an article, a last stop and case; of a choice, the letter."""
     expected = reference_in(reference)
-    if _bare(answer) == _bare(expected):
+    said, meant, plain = _bare(answer), _bare(expected), undressed(expected)
+    short = re.sub(r"[\W_]", "", plain)
+    is_cased = (
+        1 < len(short) <= 4 and meant not in ("yes", "no", "true") and re.search("[A-Z]", short[len(short) > 2 :])
+    )
+    if is_cased and said == meant and short != re.sub(r"[\W_]", "", undressed(answer)):
+        return Unclear(f"{answer[:50]!r} and {expected!r} differ in capitals, which may change what they mean")
+    if said == meant or _DECIDES.get(meant) == said or (meant == "false" and said == "no"):
         return True
-    if letter := _LETTER.fullmatch(undressed(expected)):
-        said = LED_IN.sub("", undressed(answer))
-        found = _LETTER.fullmatch(said) or _LETTER_AND_TEXT.match(said)
-        return found is not None and letter[1].casefold() in {one.casefold() for one in found.groups() if one}
-    both = (answer[:LONGEST], expected)
-    values = [[one.value for one in numerals(text) if one.text == undressed(text)] for text in both]
-    if values[0] and values[0] == values[1]:
-        return Unclear(f"{answer[:50]} and {expected[:50]} are one number, written in two ways; match it as numeric")
+    if said == f"not {meant}":
+        return False
+    choice = _LETTER.fullmatch(plain) or _LETTER_AND_TEXT.fullmatch(plain)
+    if choice and said and said == _bare(choice[4] if choice.re is _LETTER_AND_TEXT else ""):
+        return True
+    if choice:
+        return _choice_verdict(LED_IN.sub("", undressed(answer)), choice)
+    several = [text for text in (plain, LED_IN.sub("", undressed(answer))) if _LETTERS.fullmatch(text)]
+    if len(several) == 2 and len(short) > 1:
+        sets = [set(re.findall("[A-Z]", text)) for text in several]
+        return sets[0] == sets[1]
+    numbers = [{one.value for one in numerals(text[:LONGEST])} for text in (said, meant)]
+    words = [set(_WORD.findall(in_digits(text))) for text in (said, meant)]
+    if is_words(expected) and number_in(expected) is not None:  # zero
+        return numeric_verdict(answer, expected)
+    if numbers[1] and numbers[0] == numbers[1] and (words[0] <= words[1] or words[1] <= words[0]):
+        return Unclear(
+            f"{answer[:50]} and {expected[:50]} have the same number, written in two ways; match it as numeric"
+        )
+    if meant and re.search(rf"(?<!\w){re.escape(meant)}(?!\w)", said):
+        return Unclear("the answer holds the reference, and more")
     return False
 
 
+def _choice_verdict(said: str, choice: re.Match[str]) -> Verdict:
+    """Whether an answer chooses the letter of the reference; unclear if it names others or something else stands behind it."""
+    letter, *texts = [one for one in choice.groups() if one]
+    letter, other = letter.upper(), Unclear("the answer names several choices, or not clearly one")
+    if alone := _LETTER.fullmatch(said):
+        return alone[1].upper() == letter
+    begins = _LETTER_AND_TEXT.match(said)
+    if begins is None:
+        ends = re.fullmatch(r"\S.*\(([A-Z])\)", said)
+        letters = set(_ALONE.findall(said))
+        return ends[1] == letter if ends and len(letters) == 1 else (other if letter in letters else False)
+    chosen, text = [one for one in begins.groups() if one]
+    letters = {chosen.upper(), *_MARKED.findall(said)}
+    if letter not in letters:
+        return False
+    is_other = len(letters) > 1 or _DENIED.match(text) or re.match(r"(?:or|and|oder|und)\b", text)
+    return other if is_other or (texts and _bare(text) != _bare(texts[0])) else True
+
+
 def _bare(text: str) -> str:
-    return undressed(text).strip("\"'“”‘’«»„ ").rstrip(".").casefold()
+    plain = LED_IN.sub("", undressed(text)).strip("\"'“”‘’«»„ ").rstrip(".").casefold().replace("’", "'")
+    return re.sub(r"\s*:\s*", ":", re.sub(r"^(?:the|an?) (?=\w)", "", plain))
 
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '’-][^\W\d_]+)*\.?")
@@ -203,7 +252,7 @@ def match_of(reference: str) -> str:
     expected = reference_in(reference)
     if number_in(expected) is not None:
         return "numeric"
-    if len(expected) > LONGEST_FORMULA:
+    if len(expected) > LONGEST_FORMULA or _LETTER_AND_TEXT.fullmatch(undressed(expected)):
         return "exact"
     bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected)).strip()
     has_operation = re.search(r"[-+*/=<>(\[,]", bare) is not None and re.search(r"\d", bare) is not None
