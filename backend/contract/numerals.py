@@ -43,6 +43,12 @@ _NUMBER = re.compile(
     r"(?:(?P<percent>\s*(?:%|percent\b|per\s?cent\b|pct\b))|(?P<glued>[^\W\d_]+)|\s(?P<unit>[^\W\d_]+))?"
 )
 
+LED_IN = re.compile(  # what leads to an answer and says nothing about it
+    r"^(?:it['’]?s|it is|i (?:choose|pick|select|chose)|die antwort ist|la réponse est|la respuesta es"
+    r"|(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?)(?:(?<=[:=])|(?=\W))\s*",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True)
 class Numeral:

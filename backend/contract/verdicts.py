@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from backend.contract.answers import last_answer_tag, last_boxed
-from backend.contract.numerals import LONGEST, Numeral, in_digits, numerals, undressed
+from backend.contract.numerals import LED_IN, LONGEST, Numeral, in_digits, numerals, undressed
 
 _SIZES = (
     r"half|halves|halb\w*|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|dozens?|hundreds?|thousands?"
@@ -32,7 +32,7 @@ _SAYS_NOTHING = frozenset(
     " pays paid spends spent sold sells costs x y z n usd us eur gbp inr rs cad aud chf die antwort ist beträgt la réponse est el"
     " respuesta es".split()
 )
-_NAME = re.compile(r"\\?([^\W\d_]\w?)\s*=\s*")
+_NAME = re.compile(r"^\W*([^\W\d_]\w?)\s*=\s*")
 _LEFT = re.compile(r"\\?[^\W\d_]\w*(?:\s*\(\w\))?(?: [^\W\d_]+){0,4}\s*")  # x, f(x), the total cost
 _MONEY = re.compile(r"[$€£¥₹¢]|\bcents?\b|\bpence\b")
 _BEFORE = re.compile(
@@ -41,18 +41,13 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _UNIT = re.compile(r"(?:\s*(?:(?:[a-zµß-ɏ][^\W\d_]*|[^\W\d_]{1,3}|Euros?|Dollars?)\.?(?:[\s/-]|\b)){0,2})?[)\]\"'.\s]*")
-LED_IN = re.compile(
-    r"^(?:it['’]?s|it is|i (?:choose|pick|select|chose)|die antwort ist|la réponse est|la respuesta es|(?:the\s+)?(?:final\s+|correct\s+)?"
-    r"(?:answer|option|choice)(?:\s+is|\s*[:=])?)(?=\W)\s*",
-    re.IGNORECASE,
-)
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]| -))\s+(\S.*)", re.DOTALL)
 _MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[)\].:](?!\w)")
 _ALONE = re.compile(r"(?<![\w'’])(?!A (?!(?:is|was|because|since|as|or|and)\b)[a-z]|I\b)([A-Z])(?![\w'’])")
 _LETTERS = re.compile(r"\W?[A-Z](?:[\s,;&()\[\]]+(?:and\s+|und\s+)?[(\[]?[A-Z])+\W?|A?B?C?D?E?F?G?H?")
 _DENIED = re.compile(r"(?:is\b|are\b|was\b)?\s*(?:not|no|wrong|incorrect|false|n['’]t)\b", re.IGNORECASE)
-_DECIDES = {"true": "yes", "false": "no"}
+_DECIDES = {"true": "yes", "false": "no", "yes": "yes", "no": "no"}
 KEPT = 256
 """References that are remembered: each is compared with a whole group."""
 
@@ -114,28 +109,23 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
         if len(found) == 1:
             return Unclear(f"{found[0].text} may be read as another number")
         return Unclear(f"the answer has several numbers, {', '.join(one.text for one in found[:5])}")
-    said, meant = [{name[1] for name in [_NAME.match(text)] if name} for text in (undressed(answer), undressed(end))]
-    if said and meant and said != meant:
-        return Unclear("the answer is the value of another name than the reference")
-    money = [set(_MONEY.findall(text)) for text in (answer, end)]
-    if all(money) and money[0] != money[1]:
-        return Unclear("the answer and the reference are in different money")
+    for marks, what in ((_NAME, "of another name"), (_MONEY, "in other money")):
+        said, meant = (set(marks.findall(text)) for text in (answer, end))
+        if said and meant and said != meant:
+            return Unclear(f"the answer is {what} than the reference")
     return _same(rest, found[-1], expected)
 
 
 def _computed(left: str) -> Fraction | None:
     """The value of sums and products of numbers; None for anything else, such as a lone number."""
     compact = re.sub(r"\s", "", left)
-    if not re.fullmatch(r"-?\d+(?:\.\d+)?(?:[-+*/]\d+(?:\.\d+)?)+", compact) or re.search(
-        r"/0+(?:\.0+)?(?![\d.])", compact
-    ):
+    if not re.fullmatch(r"-?\d+(?:\.\d+)?(?:[-+*]\d+(?:\.\d+)?|/[1-9]\d*)+", compact):
         return None
-    total = Fraction(0)
-    for term in re.findall(r"[-+]?[\d.*/]+", compact):
-        first, *others = re.split(r"(?=[*/])", term)
-        factors = [Fraction(1) / Fraction(one[1:]) if one[0] == "/" else Fraction(one[1:]) for one in others]
-        total += prod(factors, start=Fraction(first))
-    return total
+    terms = [re.findall(r"(^|[*/])([-+]?[\d.]+)", term) for term in re.findall(r"[-+]?[\d.*/]+", compact)]
+    values = (
+        prod((Fraction(one) ** (-1 if sign == "/" else 1) for sign, one in term), start=Fraction(1)) for term in terms
+    )
+    return sum(values, start=Fraction(0))
 
 
 def _unlike(found: Sequence[Numeral], expected: Numeral, rest: str, plain: str) -> Verdict:
@@ -179,32 +169,28 @@ def text_verdict(answer: str, reference: str) -> Verdict:
     expected = reference_in(reference)
     said, meant, plain = _bare(answer), _bare(expected), undressed(expected)
     short = re.sub(r"[\W_]", "", plain)
-    is_cased = (
-        1 < len(short) <= 4 and meant not in ("yes", "no", "true") and re.search("[A-Z]", short[len(short) > 2 :])
-    )
+    is_cased = 1 < len(short) <= 4 and meant not in _DECIDES and re.search("[A-Z]", short[len(short) > 2 :])
     if is_cased and said == meant and short != re.sub(r"[\W_]", "", undressed(answer)):
         return Unclear(f"{answer[:50]!r} and {expected!r} differ in capitals, which may change what they mean")
-    if said == meant or _DECIDES.get(meant) == said or (meant == "false" and said == "no"):
+    if said == meant or _DECIDES.get(meant) == said:
         return True
     if said == f"not {meant}":
         return False
     choice = _LETTER.fullmatch(plain) or _LETTER_AND_TEXT.fullmatch(plain)
-    if choice and said and said == _bare(choice[4] if choice.re is _LETTER_AND_TEXT else ""):
-        return True
+    led_to = LED_IN.sub("", undressed(answer))
     if choice:
-        return _choice_verdict(LED_IN.sub("", undressed(answer)), choice)
-    several = [text for text in (plain, LED_IN.sub("", undressed(answer))) if _LETTERS.fullmatch(text)]
+        return _choice_verdict(led_to, choice)
+    several = [text for text in (plain, led_to) if _LETTERS.fullmatch(text)]
     if len(several) == 2 and len(short) > 1:
         sets = [set(re.findall("[A-Z]", text)) for text in several]
         return sets[0] == sets[1]
-    numbers = [{one.value for one in numerals(text[:LONGEST])} for text in (said, meant)]
+    numbers = [[one.value for one in numerals(text[:LONGEST])] for text in (said, meant)]
     words = [set(_WORD.findall(in_digits(text))) for text in (said, meant)]
     if is_words(expected) and number_in(expected) is not None:  # zero
         return numeric_verdict(answer, expected)
-    if numbers[1] and numbers[0] == numbers[1] and (words[0] <= words[1] or words[1] <= words[0]):
-        return Unclear(
-            f"{answer[:50]} and {expected[:50]} have the same number, written in two ways; match it as numeric"
-        )
+    is_near = words[0] <= words[1] or words[1] <= words[0] or _HEDGES.search(meant)
+    if numbers[1] and numbers[0] == numbers[1] and is_near:
+        return Unclear(f"{answer[:50]} and {expected[:50]} have the same number; match it as numeric")
     if meant and re.search(rf"(?<!\w){re.escape(meant)}(?!\w)", said):
         return Unclear("the answer holds the reference, and more")
     return False
@@ -214,8 +200,8 @@ def _choice_verdict(said: str, choice: re.Match[str]) -> Verdict:
     """Whether an answer chooses the letter of the reference; unclear if it names others or something else stands behind it."""
     letter, *texts = [one for one in choice.groups() if one]
     letter, other = letter.upper(), Unclear("the answer names several choices, or not clearly one")
-    if alone := _LETTER.fullmatch(said):
-        return alone[1].upper() == letter
+    if (alone := _LETTER.fullmatch(said)) or (texts and _bare(said) == _bare(texts[0])):
+        return alone is None or alone[1].upper() == letter
     begins = _LETTER_AND_TEXT.match(said)
     if begins is None:
         ends = re.fullmatch(r"\S.*\(([A-Z])\)", said)

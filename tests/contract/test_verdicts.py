@@ -14,7 +14,7 @@ RIGHT = r"""
 １８ 18|٤٢ 42|−5 -5|–5 -5|-_5 -5|$-5 -5|-$5 -5|minus_5 -5|+5 5|1½ 1.5|\frac{3}{4} 0.75|3/4 0.75|1_1/2 1.5|1e3 1000|1.8_×_10^1 18
 x_=_18 18|20_-_2_=_18 18|\boxed{18} 18|18% 0.18|0.18 18%|18_% 18_percent|1.2_million 1200000|5k 5000|eighteen 18|twenty-one 21
 \frac34 3/4|\frac12 0.5|\tfrac34 75%|\frac{12}5 2.4|\frac1{2} 1/2|\cfrac{3}{4} 3/4|3⁄4 3/4|1\frac12 3/2|42° 42^\circ|42^{\circ} 42
-12,\!345 12345|zero 0|about_5 5|Rs._5 5|US$_5 5|#5 5|y_=_5 y_=_5|The_total_cost_is_$5 5|2*3+1=7 7|she_has_5_apples 5|5 answer_is_5
+12,\!345 12345|zero 0|about_5 5|Rs._5 5|US$_5 5|#5 5|y_=_5 y_=_5|The_total_cost_is_$5 5|2*3+1=7 7|48/2-4*1.5=18 18|she_has_5_apples 5|5 answer_is_5
 """
 WRONG = """
 1,5 15|−5 5|5 -5|180 18|18.5 18|3_4_5 18|18k 18|1.2.3 1.2|-18 18|0.18 18|18 0.18|none 18|1/2 2|18_% 0.018|answer:_-_5 5|=_-_5 5
@@ -79,6 +79,7 @@ def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None
             ("B", "C) 22", False),
             ("Nitro", "B. Nitro", True),
             ("C) Paris", "B", False),
+            ("Answer:B", "B", True),
             ("I think A is right", "A", None),
             ("not B", "B", False),
         ],

@@ -11,17 +11,8 @@ from functools import lru_cache
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
-from backend.contract.numerals import in_ascii
-from backend.contract.verdicts import (
-    LED_IN,
-    Unclear,
-    Verdict,
-    is_words,
-    number_in,
-    numeric_verdict,
-    reference_in,
-    text_verdict,
-)
+from backend.contract.numerals import LED_IN, in_ascii
+from backend.contract.verdicts import Unclear, Verdict, is_words, number_in, numeric_verdict, reference_in, text_verdict
 
 LONGEST_ANSWER = 1000
 _AROUND = re.compile(r"^(?:\*\*|```(?:\w*\n)?|`)(.*?)(?:\*\*|```|`)$", re.DOTALL)
@@ -34,9 +25,7 @@ _IN_LATEX = [  # as the library reads it
     (re.compile(r"\\varnothing|∅"), r"\\emptyset"),
     (re.compile(r"(?<=[\[(])([^;\[\]()]*);(?=[^;\[\]()]*[\])])"), r"\1,"),
 ]
-_COMMAND = re.compile(
-    r"\\(?:text|mbox|math\w+|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\b(?:arc\w+|(?:sin|cos|tan)h)\b"
-)
+_COMMAND = re.compile(r"\\(?:text|mbox|math\w+|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\b(?:arc\w+|\w{3}h)\b")
 _PROSE = re.compile(r"\b(?:[^\W\d_]{4,}|not|and|or|is|no|the|for|but)\b", re.IGNORECASE)
 _OPERATION = re.compile(r"[\\^√]|\d\s*[-+*/]\s*\d")
 _NAMED = re.compile(r"[$\s]*\\?[^\W\d_]\w*(?:\s*\(\w\))?\s*=")
@@ -76,11 +65,8 @@ def value_verdict(answer: str, reference: str) -> Verdict:
     is_solved = ("=" in bare) == ("=" in end) or _NAMED.match(bare) or _NAMED.match(end)
     if not same and all(isinstance(one, str) for one in _parsed(bare)):
         return Unclear(f"{answer[:50]!r} cannot be read as mathematics")
-    if (
-        bare.count("$") > 2
-        or (prose and (same or re.search(r"\d|\b(?:or|not|and)\b", bare)))
-        or (same and not is_solved)
-    ):
+    is_hedged = prose and (same or re.search(r"\d|\b(?:or|not|and)\b", bare))
+    if bare.count("$") > 2 or is_hedged or (same and not is_solved):
         return Unclear("the answer holds words or several formulas, and not clearly which is meant")
     return same if same or number_in(expected) is None else Unclear("the answer is not clearly another number")
 
