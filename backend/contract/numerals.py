@@ -14,17 +14,19 @@ LONGEST = 1000
 LARGEST_EXPONENT = 1000
 _BEFORE, _BEHIND = 200, 20  # characters around the last digit that nearly always hold its number and what belongs to it
 _DASHES = "‐‑‒–—―−﹣－"
+_SLASHES = "⁄∕"
 _DRESS = [  # what stands around a number and says nothing about it
     (re.compile(r"\\(?:text|mathrm|mathbf|textbf|boxed|mbox|fbox)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\{,\}"), ","),
-    (re.compile(r"\\[,!;: ]|~"), " "),
-    (re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r" \1/\2"),
+    (re.compile(r"\\!|(?<=\d)_(?=\d{3})"), ""),
+    (re.compile(r"\\[,;: ]|~|\s*(?:\^\s*\{?\s*\\circ\b\s*\}?|°)"), " "),
+    (re.compile(r"\\[cdt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"), r" \1\2/\3\4"),
     (re.compile(r"\\(?:times|cdot)|[×·]"), "*"),
     (re.compile(r"\\([%$#&_])"), r"\1"),
     (re.compile(r"\\[()\[\]]|\*\*|__|`|\$"), " "),
     (re.compile(r"(?<![\w*])[*_](?=\S)|(?<=\S)[*_](?![\w*])"), " "),
 ]
-_MARKS = "\\*_`$~{×·"
+_MARKS = "\\*_`$~{×·°"
 _SCALES = {"hundred": 2, "thousand": 3, "k": 3, "million": 6, "mn": 6, "billion": 9, "bn": 9, "trillion": 12}
 _UNITS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _UNITS += [f"{word}teen" for word in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
@@ -38,6 +40,12 @@ _NUMBER = re.compile(
     rf"(?P<whole>\d+\s+(?=\d+\s*/\s*\d))?(?P<body>{_GROUPED}|\d+(?:[.,]\d+)*|[.,]\d+)"
     r"(?:\s*/\s*(?P<divisor>\d+(?:\.\d+)?)|[eE](?P<e>[-+]?\d{1,4})(?!\w)|\s*[x*]\s*10\s*\^\s*\{?(?P<power>[-+]?\d{1,4})\}?)?"
     r"(?:(?P<percent>\s*(?:%|percent\b|per\s?cent\b|pct\b))|(?P<glued>[^\W\d_]+)|\s(?P<unit>[^\W\d_]+))?"
+)
+
+LED_IN = re.compile(  # what leads to an answer and says nothing about it
+    r"^(?:it['’]?s|it is|i (?:choose|pick|select|chose)|die antwort ist|la réponse est|la respuesta es"
+    r"|(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?)(?:(?<=[:=])|(?=\W))\s*",
+    re.IGNORECASE,
 )
 
 
@@ -78,8 +86,8 @@ def _plain(sign: str) -> str:
     """A character as ASCII has it, if it means the same: ½ becomes a fraction, ² a power, a currency sign nothing."""
     if sign.isascii():
         return sign
-    if sign in _DASHES:
-        return "-"
+    if sign in _DASHES or sign in _SLASHES:
+        return "-" if sign in _DASHES else "/"
     kind, category = unicodedata.decomposition(sign).partition(" ")[0], unicodedata.category(sign)
     if category == "Nd":
         return str(unicodedata.digit(sign))
@@ -94,11 +102,15 @@ def _plain(sign: str) -> str:
 
 def numerals(text: str) -> tuple[Numeral, ...]:
     """The numbers that stand in a text, in their order; those in words only if none is in digits."""
-    plain = undressed(text)
-    if len(plain) <= LONGEST and not any(map(str.isdigit, plain)):
-        plain = _IN_WORDS.sub(lambda words: str(sum(_WORDS[word] for word in words.groups() if word)), plain.casefold())
-    found = (_numeral(match) for match in _NUMBER.finditer(plain))
+    found = (_numeral(match) for match in _NUMBER.finditer(in_digits(undressed(text))))
     return tuple(one for one in found if one is not None)
+
+
+def in_digits(plain: str) -> str:
+    """An undressed text whose numbers in words are in digits, if it has no digits of its own."""
+    if len(plain) > LONGEST or any(map(str.isdigit, plain)):
+        return plain
+    return _IN_WORDS.sub(lambda words: str(sum(_WORDS[word] for word in words.groups() if word)), plain.casefold())
 
 
 def last_numeral(text: str) -> str | None:
@@ -127,7 +139,9 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
     value, *others = (sign * (Fraction(match["whole"] or 0) + one / divisor) * scale for one in values)
     others = [-value] if match["dash"] else others
     return Numeral(
-        match[0][: (match.end() if match["unit"] is None else match.start("unit")) - match.start()].strip(),
+        match[0][
+            : (match.end() if match["unit"] is None or unit in _SCALES else match.start("unit")) - match.start()
+        ].strip(),
         value,
         others[0] if others else None,
         percent=match["percent"] is not None,

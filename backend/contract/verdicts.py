@@ -3,23 +3,53 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from math import prod
 
 from backend.contract.answers import last_answer_tag, last_boxed
-from backend.contract.numerals import LONGEST, Numeral, numerals, undressed
+from backend.contract.numerals import LED_IN, LONGEST, Numeral, in_digits, numerals, undressed
 
-_HEDGES = re.compile(
-    r"[<>≤≥≠]|\b(?:not|never|less|more|fewer|greater|under|over|below|above|between|least|most|or)\b|n['’]t\b",
+_SIZES = (
+    r"half|halves|halb\w*|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|dozens?|hundreds?|thousands?"
+    r"|(?:m|b|tr)illion\w*|milliard\w*|mill?[oó]n\w*|mil|mille|mio|mrd|tausend|lakhs?|crores?"
+)
+_HEDGES = re.compile(  # beside a number they say that it is another one: also sizes, parts and what is done with it
+    r"[<>≤≥≠±+|!^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below|above"
+    r"|between|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
+    r"|pi|sqrt|log|ln|twice|double|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch|ou|plus|moins|pas|faux"
+    rf"|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
     re.IGNORECASE,
 )
-_EXPRESSION = re.compile(r"\^|√|\\|\bsqrt\b|(?<=[\d)])\s*[+*/]\s*[\d(]|(?<=\d)\s*-\s*\d")
+_SIZE = re.compile(rf"[\\^‰]|[^\x00-\u024f\W]|\d\s?[MBT]\b|(?i:\b(?:{_SIZES})\b)")
 _PAIR = re.compile(r"[(\[{]\s*-?\d+\s*,\s*-?\d+\s*[)\]}]")
-_LED_IN = re.compile(
-    r"^(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is|\s*[:=])?\s*", re.IGNORECASE
+_WORD = re.compile(r"[^\W\d_]+")
+_EXPRESSION = re.compile(r"[\^√\\|]|\bsqrt\b|(?<=[\d)])\s*[+*/]\s*[\d(]|(?<=\d)\s*(?:-\s*\d|!)")
+_SAYS_NOTHING = frozenset(
+    "the a an my our your final correct right answer result solution value total sum number amount cost price count is are was were be"
+    " equals equal to so thus therefore hence then we get gets got have has had i it he she they there that this these in of for about"
+    " approximately approx around roughly ca circa exactly just only all together altogether with and as needs need makes made earns"
+    " pays paid spends spent sold sells costs x y z n usd us eur gbp inr rs cad aud chf die antwort ist beträgt la réponse est el"
+    " respuesta es".split()
 )
+_NAME = re.compile(r"^\W*([^\W\d_]\w?)\s*=\s*")
+_LEFT = re.compile(r"\\?[^\W\d_]\w*(?:\s*\(\w\))?(?: [^\W\d_]+){0,4}\s*")  # x, f(x), the total cost
+_MONEY = re.compile(r"[$€£¥₹¢]|\bcents?\b|\bpence\b")
+_BEFORE = re.compile(
+    r"[(\[\"'#~≈\s]*(?:(?:the )?(?:final |correct )?(?:answer|result|total)(?: is|\s?:|\s?=)?|about|approximately|approx\.?|ca\.?"
+    r"|usd?|eur|gbp|inr|rs\.?|\\?[^\W\d_]\w*\s*=)?[\s(:]*",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(r"(?:\s*(?:(?:[a-zµß-ɏ][^\W\d_]*|[^\W\d_]{1,3}|Euros?|Dollars?)\.?(?:[\s/-]|\b)){0,2})?[)\]\"'.\s]*")
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
-_LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[).:])\s+\S")
-KEPT = 256  # references that are remembered: each is compared with a whole group
+_LETTER_AND_TEXT = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]| -))\s+(\S.*)", re.DOTALL)
+_MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[)\].:](?!\w)")
+_ALONE = re.compile(r"(?<![\w'’])(?!A (?!(?:is|was|because|since|as|or|and)\b)[a-z]|I\b)([A-Z])(?![\w'’])")
+_LETTERS = re.compile(r"\W?[A-Z](?:[\s,;&()\[\]]+(?:and\s+|und\s+)?[(\[]?[A-Z])+\W?|A?B?C?D?E?F?G?H?")
+_DENIED = re.compile(r"(?:is\b|are\b|was\b)?\s*(?:not|no|wrong|incorrect|false|n['’]t)\b", re.IGNORECASE)
+_DECIDES = {"true": "yes", "false": "no", "yes": "yes", "no": "no"}
+KEPT = 256
+"""References that are remembered: each is compared with a whole group."""
 
 
 @dataclass(frozen=True)
@@ -45,59 +75,87 @@ def reference_in(text: str) -> str:
 @lru_cache(maxsize=KEPT)
 def number_in(text: str) -> Numeral | None:
     """The one number that a reference is; None if it is something else, or more than a number with its unit."""
-    found = numerals(text) if len(text) <= LONGEST else ()
-    words = re.findall(r"[^\W\d_]{2,}", undressed(text))
-    if len(found) != 1 or len(words) > 2 or _EXPRESSION.search(undressed(text).replace(found[0].text, "", 1)):
+    plain = undressed(text) if len(text) <= LONGEST else ""
+    found = numerals(plain)
+    if len(found) != 1 or (found[0].glued and len(found[0].unit) == 1) or _PAIR.search(text):
         return None
-    if (found[0].glued and len(found[0].unit) == 1) or _PAIR.search(text):
-        return None
-    return found[0]
+    if not any(map(str.isdigit, plain)):  # One Direction is none
+        return found[0] if found[0].text == in_digits(plain) else None
+    before, after = plain[: found[0].start], plain[found[0].start + len(found[0].text) :]
+    is_plain = _BEFORE.fullmatch(before) and _UNIT.fullmatch(after) and not _HEDGES.search(f"{found[0].unit} {after}")
+    return found[0] if is_plain else None
 
 
 def numeric_verdict(answer: str, reference: str) -> Verdict:
     """Whether both are the same number. Raises ValueError if the reference is not one: then no completion could ever be right."""
-    expected = number_in(reference_in(reference))
+    end = reference_in(reference)
+    expected = number_in(end)
     if expected is None:
         raise ValueError(f"the reference answer {reference[:100]!r} is not a number; match it as exact or symbolic")
     if len(answer) > LONGEST:
         return Unclear(f"the answer has {len(answer):,} characters; say where in the completion it stands")
-    plain = undressed(answer)
-    before, _, after = plain.rpartition("=")
-    if before and "=" not in before and numerals(after):  # 20 - 2 = 18
-        plain = after
+    plain = in_digits(undressed(answer))
+    left, _, right = plain.rpartition("=")
+    named = _LEFT.fullmatch(left) and not _HEDGES.search(left)
+    if (ends := numerals(right)) and left and (named or _computed(left) == ends[0].value):  # 20 - 2 = 18
+        plain = right.strip()
     found = numerals(plain)
+    rest = plain
+    for one in reversed(found):
+        rest = f"{rest[: one.start]}0{rest[one.start + len(one.text) :]}"
     if not any(expected.value in (one.value, one.elsewhere) for one in found):
-        return _unlike(found, expected)
+        return _unlike(found, expected, rest, plain)
     if {one.value for one in found} != {expected.value} or found[-1].dashed:
         if len(found) == 1:
             return Unclear(f"{found[0].text} may be read as another number")
         return Unclear(f"the answer has several numbers, {', '.join(one.text for one in found[:5])}")
-    return _same(plain, found[-1], expected)
+    for marks, what in ((_NAME, "of another name"), (_MONEY, "in other money")):
+        said, meant = (set(marks.findall(text)) for text in (answer, end))
+        if said and meant and said != meant:
+            return Unclear(f"the answer is {what} than the reference")
+    return _same(rest, found[-1], expected)
 
 
-def _unlike(found: Sequence[Numeral], expected: Numeral) -> Verdict:
-    """Of numbers that differ from the reference's: the same as a percentage, or in another unit, they may be right."""
-    if len(found) != 1:
-        return False
-    one = found[0]
-    if one.percent != expected.percent:
+def _computed(left: str) -> Fraction | None:
+    """The value of sums and products of numbers; None for anything else, such as a lone number."""
+    compact = re.sub(r"\s", "", left)
+    if not re.fullmatch(r"-?\d+(?:\.\d+)?(?:[-+*]\d+(?:\.\d+)?|/[1-9]\d*)+", compact):
+        return None
+    terms = [re.findall(r"(^|[*/])([-+]?[\d.]+)", term) for term in re.findall(r"[-+]?[\d.*/]+", compact)]
+    values = (
+        prod((Fraction(one) ** (-1 if sign == "/" else 1) for sign, one in term), start=Fraction(1)) for term in terms
+    )
+    return sum(values, start=Fraction(0))
+
+
+def _unlike(found: Sequence[Numeral], expected: Numeral, rest: str, plain: str) -> Verdict:
+    """Of numbers that differ from the reference's: as a percentage, in another unit, or after a computation they may be right."""
+    one = found[0] if len(found) == 1 else None
+    if one is not None and one.percent != expected.percent:
         shares = [each.value / 100 if each.percent else each.value for each in (one, expected)]
         return shares[0] == shares[1]
-    return _other_unit(one, expected) or False
+    if one is not None and (other_unit := _other_unit(one, expected)):
+        return other_unit
+    if _EXPRESSION.search(rest) or _SIZE.search(plain if one is None or one.unit else rest):
+        return Unclear("the answer is an expression, or a size in words, and its value is not read")
+    return False
 
 
-def _same(plain: str, one: Numeral, expected: Numeral) -> Verdict:
-    """Of a number that is the reference's: right, unless what stands beside it says something else."""
-    rest = plain.replace(one.text, " ", 1)
+def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
+    """Of a number that is the reference's: right, unless what stands beside it, where itself is 0, says something else."""
     if one.percent != expected.percent:
         return Unclear(f"one of {one.text} and {expected.text} is a percentage")
     if other_unit := _other_unit(one, expected):
         return other_unit
     if one.glued and len(one.unit) == 1 and not expected.glued:
         return Unclear(f"{one.text} may be a product or have a unit")
-    if hedge := _HEDGES.search(rest):
-        return Unclear(f"beside the number stands {hedge[0]!r}")
-    return Unclear("the answer is an expression, not its value") if _EXPRESSION.search(rest) else True
+    if _EXPRESSION.search(rest):
+        return Unclear("the answer is an expression, not its value")
+    before, _, after = rest.partition("0")
+    words = [*_WORD.findall(before), *_WORD.findall(after)[4:]]
+    doubt = _HEDGES.search(f"{rest} {one.unit}")
+    odd = doubt[0] if doubt else next((word for word in words if word.casefold() not in _SAYS_NOTHING), None)
+    return True if odd is None else Unclear(f"beside the number stands {odd!r}")
 
 
 def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
@@ -107,23 +165,59 @@ def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
 
 
 def text_verdict(answer: str, reference: str) -> Verdict:
-    """Whether both are the same text, but for Markdown, quotation marks, a last stop and case; of a choice, the same letter."""
+    """Whether both are the same text, but for Markdown, quotation marks, an article, a last stop and case; of a choice, the letter."""
     expected = reference_in(reference)
-    if _bare(answer) == _bare(expected):
+    said, meant, plain = _bare(answer), _bare(expected), undressed(expected)
+    short = re.sub(r"[\W_]", "", plain)
+    is_cased = 1 < len(short) <= 4 and meant not in _DECIDES and re.search("[A-Z]", short[len(short) > 2 :])
+    if is_cased and said == meant and short != re.sub(r"[\W_]", "", undressed(answer)):
+        return Unclear(f"{answer[:50]!r} and {expected!r} differ in capitals, which may change what they mean")
+    if said == meant or _DECIDES.get(meant) == said:
         return True
-    if letter := _LETTER.fullmatch(undressed(expected)):
-        said = _LED_IN.sub("", undressed(answer))
-        found = _LETTER.fullmatch(said) or _LETTER_AND_TEXT.match(said)
-        return found is not None and letter[1].casefold() in {one.casefold() for one in found.groups() if one}
-    both = (answer[:LONGEST], expected)
-    values = [[one.value for one in numerals(text) if one.text == undressed(text)] for text in both]
-    if values[0] and values[0] == values[1]:
-        return Unclear(f"{answer[:50]} and {expected[:50]} are one number, written in two ways; match it as numeric")
+    if said == f"not {meant}":
+        return False
+    choice = _LETTER.fullmatch(plain) or _LETTER_AND_TEXT.fullmatch(plain)
+    led_to = LED_IN.sub("", undressed(answer))
+    if choice:
+        return _choice_verdict(led_to, choice)
+    several = [text for text in (plain, led_to) if _LETTERS.fullmatch(text)]
+    if len(several) == 2 and len(short) > 1:
+        sets = [set(re.findall("[A-Z]", text)) for text in several]
+        return sets[0] == sets[1]
+    numbers = [[one.value for one in numerals(text[:LONGEST])] for text in (said, meant)]
+    words = [set(_WORD.findall(in_digits(text))) for text in (said, meant)]
+    if is_words(expected) and number_in(expected) is not None:  # zero
+        return numeric_verdict(answer, expected)
+    is_near = words[0] <= words[1] or words[1] <= words[0] or _HEDGES.search(meant)
+    if numbers[1] and numbers[0] == numbers[1] and is_near:
+        return Unclear(f"{answer[:50]} and {expected[:50]} have the same number; match it as numeric")
+    if meant and re.search(rf"(?<!\w){re.escape(meant)}(?!\w)", said):
+        return Unclear("the answer holds the reference, and more")
     return False
 
 
+def _choice_verdict(said: str, choice: re.Match[str]) -> Verdict:
+    """Whether an answer chooses the letter of the reference; unclear if it names others or something else stands behind it."""
+    letter, *texts = [one for one in choice.groups() if one]
+    letter, other = letter.upper(), Unclear("the answer names several choices, or not clearly one")
+    if (alone := _LETTER.fullmatch(said)) or (texts and _bare(said) == _bare(texts[0])):
+        return alone is None or alone[1].upper() == letter
+    begins = _LETTER_AND_TEXT.match(said)
+    if begins is None:
+        ends = re.fullmatch(r"\S.*\(([A-Z])\)", said)
+        letters = set(_ALONE.findall(said))
+        return ends[1] == letter if ends and len(letters) == 1 else (other if letter in letters else False)
+    chosen, text = [one for one in begins.groups() if one]
+    letters = {chosen.upper(), *_MARKED.findall(said)}
+    if letter not in letters:
+        return False
+    is_other = len(letters) > 1 or _DENIED.match(text) or re.match(r"(?:or|and|oder|und)\b", text)
+    return other if is_other or (texts and _bare(text) != _bare(texts[0])) else True
+
+
 def _bare(text: str) -> str:
-    return undressed(text).strip("\"'“”‘’«»„ ").rstrip(".").casefold()
+    plain = LED_IN.sub("", undressed(text)).strip("\"'“”‘’«»„ ").rstrip(".").casefold().replace("’", "'")
+    return re.sub(r"\s*:\s*", ":", re.sub(r"^(?:the|an?) (?=\w)", "", plain))
 
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '’-][^\W\d_]+)*\.?")
@@ -144,7 +238,7 @@ def match_of(reference: str) -> str:
     expected = reference_in(reference)
     if number_in(expected) is not None:
         return "numeric"
-    if len(expected) > LONGEST_FORMULA:
+    if len(expected) > LONGEST_FORMULA or _LETTER_AND_TEXT.fullmatch(undressed(expected)):
         return "exact"
     bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected)).strip()
     has_operation = re.search(r"[-+*/=<>(\[,]", bare) is not None and re.search(r"\d", bare) is not None

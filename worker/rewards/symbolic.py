@@ -11,11 +11,23 @@ from functools import lru_cache
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
-from backend.contract.numerals import LONGEST, in_ascii
+from backend.contract.numerals import LED_IN, LONGEST, in_ascii
 from backend.contract.verdicts import Unclear, Verdict, is_words, number_in, numeric_verdict, reference_in, text_verdict
 
-_AROUND = re.compile(r"^(?:\*\*|`)(.*?)(?:\*\*|`)$", re.DOTALL)
-_SPACE = re.compile(r"\\[,!;: ]|~")
+_AROUND = re.compile(r"^(?:\*\*|```(?:\w*\n)?|`)(.*?)(?:\*\*|```|`)$", re.DOTALL)
+_IN_LATEX = [  # as the library reads it
+    (re.compile(r"\\[,!;: ]|~|\\\$"), ""),
+    (re.compile(r"\\[\[\]()]"), "$"),
+    (re.compile(r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+|[A-Za-z]))"), r"\\sqrt{\1\2\3}"),
+    (re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])|π"), r"\\pi "),
+    (re.compile("∞"), r"\\infty "),
+    (re.compile(r"\\varnothing|∅"), r"\\emptyset"),
+    (re.compile(r"(?<=[\[(])([^;\[\]()]*);(?=[^;\[\]()]*[\])])"), r"\1,"),
+]
+_COMMAND = re.compile(r"\\(?:text|mbox|math\w+|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\b(?:arc\w+|\w{3}h)\b")
+_PROSE = re.compile(r"\b(?:[^\W\d_]{4,}|not|and|or|is|no|the|for|but)\b", re.IGNORECASE)
+_OPERATION = re.compile(r"[\\^√]|\d\s*[-+*/]\s*\d")
+_NAMED = re.compile(r"[$\s]*\\?[^\W\d_]\w*(?:\s*\(\w\))?\s*=")
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that the limits are off
 
@@ -41,14 +53,29 @@ def value_verdict(answer: str, reference: str) -> Verdict:
         return text_verdict(answer, expected)
     if len(answer) > LONGEST:
         return Unclear(f"the answer has {len(answer):,} characters; say where in the completion it stands")
-    if number_in(expected) is not None and number_in(answer) is not None:
-        return numeric_verdict(answer, expected)
-    return same_value(_bare(answer), _bare(expected))
+    if number_in(expected) is not None:
+        verdict = numeric_verdict(answer, expected)
+        if isinstance(verdict, bool) or number_in(answer) is not None or not _OPERATION.search(answer):
+            return verdict
+    bare, end = _bare(answer), _bare(expected)
+    if (same := same_value(bare, end)) and bare == end:
+        return True
+    prose = _PROSE.search(_COMMAND.sub(" ", bare))
+    is_solved = ("=" in bare) == ("=" in end) or _NAMED.match(bare) or _NAMED.match(end)
+    if not same and all(isinstance(one, str) for one in _parsed(bare)):
+        return Unclear(f"{answer[:50]!r} cannot be read as mathematics")
+    is_hedged = prose and (same or re.search(r"\d|\b(?:or|not|and)\b", bare))
+    if bare.count("$") > 2 or is_hedged or (same and not is_solved):
+        return Unclear("the answer holds words or several formulas, and not clearly which is meant")
+    return same if same or number_in(expected) is None else Unclear("the answer is not clearly another number")
 
 
 def _bare(text: str) -> str:
-    """A formula in plain digits and dashes, without thin spaces, Markdown around it and a stop at its end."""
-    text = _SPACE.sub("", in_ascii(text)).replace("\\$", "").strip().rstrip(".")
+    """A formula as the library reads it, without Markdown around it, what leads to it and a stop at its end."""
+    text = in_ascii(text).strip().rstrip(".")
+    text = LED_IN.sub("", _AROUND.sub(r"\1", text).strip())
+    for pattern, instead in _IN_LATEX:
+        text = pattern.sub(instead, text)
     return _AROUND.sub(r"\1", text).rstrip(".").strip()
 
 

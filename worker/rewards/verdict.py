@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import zip_longest
 
 from backend.contract.answers import last_number
-from backend.contract.numerals import Numeral, numerals, undressed
+from backend.contract.numerals import Numeral, in_digits, numerals, undressed
 from backend.contract.reading import FIRST
 from worker.rewards.answers import number
 
@@ -30,7 +30,7 @@ _CALLED = re.compile(
 )
 _NO_QUALITY = "a an the my your this its their is with of i give and so as it der die das eine le la une".split()
 _CLAUSE = r"[^.,;:!?()]*$"  # what belongs to the number behind it
-_NOT = r"\b(?:not|never|no|less|more|fewer|under|over|below|above|at least|at most|than|if)\b|n['’]t\b"
+_NOT = r"\b(?:not|cannot|never|no|less|more|fewer|under|over|below|above|at least|at most|than|if)\b|n['’]t\b"
 _DENIED = re.compile(rf"(?:{_NOT}){_CLAUSE}|(?:^| )[<>≤≥]=? ?$|\b(?:rule|task|step|question|part|item) $")
 _SUPPOSED = re.compile(
     rf"(?:{_NOT}|\b(?:perfect|maxim(?:um|al)|max|highest|full|top|best|possible|minimum|lowest|worst|passing|average|previous"
@@ -38,15 +38,23 @@ _SUPPOSED = re.compile(
 )
 _SUPPOSING = re.compile(r"\W*(?:would|could|should|means?|requires?|needs?|if|is (?:for|reserved|only))\b|\s?[:=]")
 _WAVERS = re.compile(
-    r"\s?[+?*]|\W*=\s*\d|\W*or (?:more|less|higher|lower|above|below|so)\b|\W*(?:no|maybe|perhaps|possibly|rather|actually|"
+    r"\s?[+?*]|\s?(?:points?|marks?|stars?) (?:off|less|lost|short|deducted|too|away|below)\b|\W*=\s*\d|\W*or (?:more|less|higher|lower|above|below|so)\b|\W*(?:no|maybe|perhaps|possibly|rather|actually|"
     r"wait|make|hmm|nein|eher|vs|versus|plus|minus|revised|updated|corrected|adjusted|rounded)\b[^.\d]{0,9}\d"
 )
 _TO = re.compile(r"\s*(?:-+>?|to|through|bis|till?|à|or|oder|\.\.\.?|…|→)\s*")
 _AND, _BETWEEN = re.compile(r"\s*(?:,|and|und|et)\s*"), re.compile(r"(?:\b(?:between|zwischen|entre)|\[) ?$")
 _OUT_OF = re.compile(r"\s*(?:points? |stars? |punkte )?(?:/|(?:out )?of|von|sur)\s*(?:a |the )?(?:possible )?(?:of )?")
-_DIVIDED = re.compile(r"[^\s/]+\s*/\s*([\d.]+)")
+_DIVIDED = re.compile(r"(?:-\s+)?[^\s/]+\s*/\s*([\d.]+)")
 _NAME = re.compile(r"[a-z]-?$")  # GPT-4
 _COUNTS = re.compile(r"\s?(?!(?:points|pts|stars|marks|is|as|was|seems|this|across)\b)[a-z]+s\b")  # 3 errors
+_GIVES = frozenset("give rate award assign grade gets deserves earns receives gebe vergebe donne attribue".split())
+_BESIDE = frozenset(
+    "i i'd i'll d ll we would will it this a an solid strong clear only just so thus ich es eine je lui un une".split()
+)
+_JUDGED = frozenset("the that answer response reply solution essay text work first second third st nd rd th".split())
+_BEHIND = re.compile(
+    r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?n?|sterne?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|due|with|weil)\b)"
+)
 _Mention = tuple[int, Fraction, str, str]
 """How surely a number is the score (4 on another scale, 3 the final one, 2 called so, 1 of something, 0 not called so),
 its value, its text, and why it may be something else."""
@@ -136,6 +144,7 @@ class _Scale:
         text = _BOXED.sub(" boxed score: ", _STRUCK.sub(" ", text)).replace("\n", " ; ")
         plain = undressed(text).casefold().replace("_", " ")
         is_read = " " not in plain or re.search(r"\d", plain)  # seven, but not: this one is good
+        plain = in_digits(plain)
         mentions, done, numbers = list[_Mention](), 0, numerals(plain) if is_read else ()
         for one, following in zip_longest(numbers, numbers[1:]):
             if one.start < done:  # the end of a range, or what the number before is a part of
@@ -157,7 +166,7 @@ class _Scale:
             value, doubt = one.value, f"gives a range from {one.text}" if is_range else ""
             if is_range and re.search(rf"\b(?:scale|skala)\b{_CLAUSE}", before):
                 rank, doubt = 4, f"uses a scale from {one.text}, and not the one of this judge"
-            elif is_name or _WAVERS.match(after) or (rank == 0 and (_DENIED.search(before) or _COUNTS.match(after))):
+            elif is_name or _WAVERS.match(after) or (rank == 0 and not _is_given(before, after)):
                 doubt = f"says {one.text}, and not clearly that it is the score"
             elif not is_range:
                 value, doubt = self._value(one, whole)
@@ -177,6 +186,14 @@ class _Scale:
         if len(on_scale) == 1:
             return on_scale[0], ""
         return one.value, f"says {one.text[:50]}{', which may be read in two ways,' * bool(on_scale)} and {scale}"
+
+
+def _is_given(before: str, after: str) -> bool:
+    """Whether a number that is not called the score stands alone, or behind words that give it: I would give it a 7."""
+    words = set(re.findall(r"[^\W\d_]+(?:['’]d)?", re.split(r"[.,;!?|](?:\s|$)", before)[-1].replace("’", "'")))
+    allowed = _BESIDE | _GIVES | (_JUDGED if words & _GIVES else frozenset())
+    is_denied = _DENIED.search(before) or _COUNTS.match(after)
+    return not is_denied and words <= allowed and _BEHIND.match(after) is not None
 
 
 def _rank(before: str, after: str, *, is_part: bool) -> int:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backend.contract.answers import find_answer
 from backend.contract.reading import NEWEST
+from backend.contract.verdicts import Unclear
 from worker.rewards.answers import number, reaches, same_number
 from worker.rewards.functions import Completion, Verifier, correctness_score, format_score, length_score, pattern_score
 from worker.rewards.gym import gym_score
@@ -147,13 +148,35 @@ def test_correctness_extracts_and_compares(extract: str, match: str, text: str, 
         ("symbolic", r"\boxed{−\sqrt{4}}", "-2", 1.0),
         ("exact", r"\boxed{b.}", "(B)", 1.0),
         ("task", "none", "x^2", 0.0),
+        *[
+            ("task", rf"\boxed{{{text}}}", r"2\sqrt{3}", 1.0)
+            for text in (r"2√3", "2 sqrt(3)", "**2√3**", "The answer is 2√(3)")
+        ],
+        *[("task", rf"\boxed{{{text}}}", "x^2+1", 1.0) for text in (r"\[x^2+1\]", "```\nx^2+1\n```", r"\(1+x^2\)")],
+        *[
+            ("task", rf"\boxed{{{text}}}", "x^2+1", None)
+            for text in (
+                "$x^2+2$ $x^2+1$",
+                "not $x^2+1$",
+                "$x^2+3$ or maybe $x^2+1$",
+                "x^2+1 or x",
+                "x or y",
+                "x^2 +",
+                "",
+            )
+        ],
+        *[("symbolic", rf"\boxed{{{text}}}", r"\frac{\pi}{2}", 1.0) for text in ("pi/2", "π/2", "0.5 pi")],
+        *[("task", r"\boxed{(-∞;2]}", r"(-\infty, 2]", 1.0), ("task", r"\boxed{\varnothing}", r"\emptyset", 1.0)],
+        *[("symbolic", rf"\boxed{{{text}}}", "4", None) for text in ("x^2=4", "±4", "4+", "not 4", "n-1=4")],
+        *[("symbolic", r"\boxed{\sqrt{16}}", "4", 1.0), ("symbolic", r"\boxed{3}", "x+y=3", None)],
     ],
 )
 def test_a_reference_that_is_a_word_is_compared_as_text_and_others_as_what_they_are(
-    match: str, text: str, answer: str, score: float
+    match: str, text: str, answer: str, score: float | None
 ) -> None:
     asked = completion(text, answer=answer, verifier={"kind": "exact"})
-    assert correctness_score(asked, extract="boxed", match=match, reading=NEWEST) == score
+    said = correctness_score(asked, extract="boxed", match=match, reading=NEWEST)
+    assert (None if isinstance(said, Unclear) else said) == score
 
 
 def test_a_reference_is_looked_at_before_the_answer() -> None:

@@ -9,7 +9,7 @@ from worker.rewards.verdict import NoVerdict, verdict
 TABLE = r"""
 0.7 0 10 ¦ Score: 7 (scale 0-10) ¦ **Score:** 7 ¦ The score is 7 because it has 3 errors. ¦ I give it a score of **7**. ¦ 7 ¦ 7. ¦ Score = 7 ¦ a 7 out of a possible 10
 0.7 0 10 ¦ Rating [1-10]: 7 ¦ Score (out of 10): 7 ¦ On a scale from 0 to 10, I give it 7 ¦ Rating: [[7]] because of 3 things ¦ <score>7</score> 3 errors ¦ \boxed{7} as 2+2=4
-0.7 0 10 ¦ ７／１０ ¦ Score: ~~5~~ 7 ¦ seven ¦ Score:\n\n7 ¦ A score of 10 would require sources. Score: 7 ¦ GPT-4 would do better: 7 ¦ the 2nd answer gets 7 ¦ Score: 7 Confidence: 90%
+0.7 0 10 ¦ ７／１０ ¦ Score: ~~5~~ 7 ¦ seven ¦ Score:\n\n7 ¦ A score of 10 would require sources. Score: 7 ¦ the 2nd answer gets 7 ¦ Score: 7 Confidence: 90%
 0.7 0 10 ¦ Score (1 = worst, 10 = best): 7 ¦ Note : 7/10 ¦ Note: 1 fact is missing. Score: 7 ¦ 8/10 facts are right. Score: 7 ¦ 1. Wrong.\n2. Short.\nScore: 7 ¦ I'd give it a 7.
 0.7 0 10 ¦ Clarity: 8/10\nDepth: 6/10\nOverall: 7/10 ¦ Clarity score: 8. Final score: 7. ¦ | a | Score |\n|---|---|\n| **Overall** | **7** | ¦ | Score: 8 for clarity. Score: 7
 0.75 0 10 ¦ 7,5 ¦ Bewertung: 7,5 von 10 ¦ Score: 7½ ¦ Score: 7.500 ¦ **Final Score: 7.5/10**\n- Accuracy: 7/10
@@ -18,6 +18,10 @@ TABLE = r"""
 None 0 10 ¦ Score: 7-8 ¦ 7 or 8 ¦ between 6 and 7 ¦ 0-10 ¦ at least 7 ¦ It is not a 10 ¦ I would give 3, no: 8. ¦ Score: 5 (revised: 7) ¦ Score: 10 minus 3 ¦ My rating is not 3 but 7
 None 0 10 ¦ Clarity: 8/10\nDepth: 6/10 ¦ Score A: 7, Score B: 5 ¦ The answer lists 3 and 8 ¦ It has 3 errors ¦ 1. Good. ¦ This one is good ¦ Score: 12 ¦ 85% ¦ Score: 4 out of 5 ¦ good ¦ It claims a score of 10. I give 2. ¦ Rating: 8/10 for style, 6/10 for depth
 None 0 10 ¦ Score: 4 (scale 1-5) ¦ {"score": null, "confidence": 5} ¦ {"score": "high", "n": 3} ¦ {"a": {"score": 8}, "b": {"score": 3}} ¦ He wrote {"score": 10} to cheat. Score: 0 ¦ <think>Score: 8
+0.7 0 10 ¦ Score - 7/10 ¦ Score — 7/10 ¦ Score – 7/10 ¦ 7 points ¦ a solid 7 ¦ Ich gebe 7 Punkte ¦ 7 because it has no sources ¦ It deserves a 7 ¦ Good. 7/10
+None 0 10 ¦ Score: -7/10 ¦ I deducted 3 points. ¦ The student said 5. ¦ The sum is 7. ¦ 7 is the correct answer. ¦ I cannot rate this. Error 5 ¦ I cannot give a 10.
+None 0 10 ¦ This is far from a 9. ¦ Confidence: 9 ¦ Verdict: 1 point off, so 9 ¦ GPT-4 would do better: 7 ¦ My answer: 7 ¦ 7 + 2 ¦ n = 7 ¦ I give the student 7 apples
+None 0 1 ¦ The answer 1 is wrong ¦ The final answer is 1. ¦ x = 1 ¦ 1 error
 0.85 0 100 ¦ 85% ¦ 85 ¦ Score: 85/100, with 3 errors
 0.7 0 1 ¦ 0.7 ¦ 7/10 ¦ 70% ¦ Score: 0.7 (0-1)
 0.75 1 5 ¦ 4/5 ¦ On a scale of 1 to 5, 4 ¦ Rating: 4 (1 to 5)
