@@ -16,8 +16,8 @@ _SIZES = (
 _HEDGES = re.compile(  # beside a number they say that it is another one: also sizes, parts and what is done with it
     r"[<>≤≥≠±+|!?^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below"
     r"|above|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
-    r"|between|pi|sqrt|log|ln|twice|double|ish|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch|ou|plus|moins|pas"
-    rf"|faux|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
+    r"|between|pi|sqrt|log|ln|twice|double|ish|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch"
+    rf"|ou|plus|moins|pas|faux|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
     re.IGNORECASE,
 )
 _SIZE = re.compile(rf"[\\^‰]|[^\x00-\u024f\W]|\d\s?[MBT]\b|(?i:\b(?:{_SIZES})\b)")

@@ -54,7 +54,7 @@ _BESIDE = frozenset(
 )
 _JUDGED = frozenset("the that answer response reply solution essay text work first second third st nd rd th".split())
 _BEHIND = re.compile(
-    r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?n?|sterne?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|with|weil)\b)"
+    r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|with|weil)\b)"
 )
 _Mention = tuple[int, Fraction, str, str]
 """How surely a number is the score (4 on another scale, 3 the final one, 2 called so, 1 of something, 0 not called so),
@@ -166,14 +166,12 @@ class _Scale:
                 continue
             clause = re.split(r"[.,;!?|](?:\s|$)", before)[-1].replace("’", "'")
             words = set(re.findall(r"[^\W\d_]+(?:'d)?", clause))  # I would give this answer a 7
-            is_given = words <= (_BESIDE | _GIVES | (_JUDGED if words & _GIVES else set())) and not _DENIED.search(
-                before
-            )
-            is_given = is_given and _BEHIND.match(after) is not None and not _COUNTS.match(after)
+            is_given = words <= (_BESIDE | _GIVES | (_JUDGED if words & _GIVES else set())) and _BEHIND.match(after)
+            is_denied = _DENIED.search(before) or _COUNTS.match(after)
             value, doubt = one.value, f"gives a range from {one.text}" if is_range else ""
             if is_range and re.search(rf"\b(?:scale|skala)\b{_CLAUSE}", before):
                 rank, doubt = 4, f"uses a scale from {one.text}, and not the one of this judge"
-            elif is_name or _WAVERS.match(after) or (rank == 0 and not is_given):
+            elif is_name or _WAVERS.match(after) or (rank == 0 and (is_denied or not is_given)):
                 doubt = f"says {one.text}, and not clearly that it is the score"
             elif not is_range:
                 value, doubt = self._value(one, whole)
