@@ -1,7 +1,6 @@
 """Whether an answer is the reference, as a person reads both: right, wrong, or unclear, which leaves a completion unscored."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -11,14 +10,14 @@ from backend.contract.answers import last_answer_tag, last_boxed
 from backend.contract.numerals import LED_IN, LONGEST, Numeral, in_digits, numerals, undressed
 
 _SIZES = (
-    r"half|halves|halb\w*|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|dozens?|hundreds?|thousands?"
+    r"half|halves|halb\w*|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|dozens?|couple|hundreds?|thousands?"
     r"|(?:m|b|tr)illion\w*|milliard\w*|mill?[oó]n\w*|mil|mille|mio|mrd|tausend|lakhs?|crores?"
 )
 _HEDGES = re.compile(  # beside a number they say that it is another one: also sizes, parts and what is done with it
-    r"[<>≤≥≠±+|!^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below|above"
-    r"|between|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
-    r"|pi|sqrt|log|ln|twice|double|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch|ou|plus|moins|pas|faux"
-    rf"|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
+    r"[<>≤≥≠±+|!?^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below"
+    r"|above|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
+    r"|between|pi|sqrt|log|ln|twice|double|ish|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch"
+    rf"|ou|plus|moins|pas|faux|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
     re.IGNORECASE,
 )
 _SIZE = re.compile(rf"[\\^‰]|[^\x00-\u024f\W]|\d\s?[MBT]\b|(?i:\b(?:{_SIZES})\b)")
@@ -26,18 +25,18 @@ _PAIR = re.compile(r"[(\[{]\s*-?\d+\s*,\s*-?\d+\s*[)\]}]")
 _WORD = re.compile(r"[^\W\d_]+")
 _EXPRESSION = re.compile(r"[\^√\\|]|\bsqrt\b|(?<=[\d)])\s*[+*/]\s*[\d(]|(?<=\d)\s*(?:-\s*\d|!)")
 _SAYS_NOTHING = frozenset(
-    "the a an my our your final correct right answer result solution value total sum number amount cost price count is are was were be"
-    " equals equal to so thus therefore hence then we get gets got have has had i it he she they there that this these in of for about"
-    " approximately approx around roughly ca circa exactly just only all together altogether with and as needs need makes made earns"
-    " pays paid spends spent sold sells costs x y z n usd us eur gbp inr rs cad aud chf die antwort ist beträgt la réponse est el"
-    " respuesta es".split()
+    "the a an my our your final correct right answer result solution value total sum number amount cost price count is are"
+    " was were be equals equal to so thus therefore hence then we get gets got have has had i it he she they there that this"
+    " these in of for about approximately approx around roughly ca circa exactly just only all together altogether with and"
+    " as needs need makes made earns pays paid spends spent sold sells costs x y z n usd us eur gbp inr rs cad aud chf die"
+    " antwort ist beträgt la réponse est el respuesta es".split()
 )
 _NAME = re.compile(r"^\W*([^\W\d_]\w?)\s*=\s*")
 _LEFT = re.compile(r"\\?[^\W\d_]\w*(?:\s*\(\w\))?(?: [^\W\d_]+){0,4}\s*")  # x, f(x), the total cost
 _MONEY = re.compile(r"[$€£¥₹¢]|\bcents?\b|\bpence\b")
 _BEFORE = re.compile(
-    r"[(\[\"'#~≈\s]*(?:(?:the )?(?:final |correct )?(?:answer|result|total)(?: is|\s?:|\s?=)?|about|approximately|approx\.?|ca\.?"
-    r"|usd?|eur|gbp|inr|rs\.?|\\?[^\W\d_]\w*\s*=)?[\s(:]*",
+    r"[(\[\"'#~≈\s]*(?:(?:the )?(?:final |correct )?(?:answer|result|total)(?: is|\s?:|\s?=)?|about|approximately|approx\.?"
+    r"|ca\.?|usd?|eur|gbp|inr|rs\.?|\\?[^\W\d_]\w*\s*=)?[\s(:]*",
     re.IGNORECASE,
 )
 _UNIT = re.compile(r"(?:\s*(?:(?:[a-zµß-ɏ][^\W\d_]*|[^\W\d_]{1,3}|Euros?|Dollars?)\.?(?:[\s/-]|\b)){0,2})?[)\]\"'.\s]*")
@@ -104,7 +103,14 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
     for one in reversed(found):
         rest = f"{rest[: one.start]}0{rest[one.start + len(one.text) :]}"
     if not any(expected.value in (one.value, one.elsewhere) for one in found):
-        return _unlike(found, expected, rest, plain)
+        lone = found[0] if len(found) == 1 else None  # as a percentage, in another unit or computed it may be right
+        if lone is not None and lone.percent != expected.percent:
+            shares = [each.value / 100 if each.percent else each.value for each in (lone, expected)]
+            return shares[0] == shares[1]
+        is_open = _EXPRESSION.search(rest) and _computed(plain) in (None, expected.value)
+        if is_open or _SIZE.search(plain if lone is None or lone.unit else rest):
+            return Unclear("the answer is an expression, or a size in words, and its value is not read")
+        return (lone is not None and _other_unit(lone, expected)) or False
     if {one.value for one in found} != {expected.value} or found[-1].dashed:
         if len(found) == 1:
             return Unclear(f"{found[0].text} may be read as another number")
@@ -128,26 +134,13 @@ def _computed(left: str) -> Fraction | None:
     return sum(values, start=Fraction(0))
 
 
-def _unlike(found: Sequence[Numeral], expected: Numeral, rest: str, plain: str) -> Verdict:
-    """Of numbers that differ from the reference's: as a percentage, in another unit, or after a computation they may be right."""
-    one = found[0] if len(found) == 1 else None
-    if one is not None and one.percent != expected.percent:
-        shares = [each.value / 100 if each.percent else each.value for each in (one, expected)]
-        return shares[0] == shares[1]
-    if one is not None and (other_unit := _other_unit(one, expected)):
-        return other_unit
-    if _EXPRESSION.search(rest) or _SIZE.search(plain if one is None or one.unit else rest):
-        return Unclear("the answer is an expression, or a size in words, and its value is not read")
-    return False
-
-
 def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
     """Of a number that is the reference's: right, unless what stands beside it, where itself is 0, says something else."""
     if one.percent != expected.percent:
         return Unclear(f"one of {one.text} and {expected.text} is a percentage")
     if other_unit := _other_unit(one, expected):
         return other_unit
-    if one.glued and len(one.unit) == 1 and not expected.glued:
+    if len(one.unit) == 1 and (one.glued or one.unit in "xyz") and not expected.glued:
         return Unclear(f"{one.text} may be a product or have a unit")
     if _EXPRESSION.search(rest):
         return Unclear("the answer is an expression, not its value")
@@ -165,7 +158,7 @@ def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
 
 
 def text_verdict(answer: str, reference: str) -> Verdict:
-    """Whether both are the same text, but for Markdown, quotation marks, an article, a last stop and case; of a choice, the letter."""
+    """Whether both are the same text, but for Markdown, quotation marks, article, last stop and case; of a choice, the letter."""
     expected = reference_in(reference)
     said, meant, plain = _bare(answer), _bare(expected), undressed(expected)
     short = re.sub(r"[\W_]", "", plain)

@@ -26,7 +26,7 @@ the_answer_is_-_5 5|the_answer_is_-_5 -5|1.2_(or_so) 1.2|18,000 18|half 0.5|5-3 
 three_quarters 0.75|a_hundred 100|one_hundred_and_five 105|two_dozen 24|two_and_a_half 2.5|nicht_2 2|mehr_als_2 2|mindestens_2 2|más_de_2 2
 moins_de_2 2|не_2 2|больше_2 2|不是2 2|2以上 2|2_is_wrong 2|cannot_be_2 2|no_2 2|except_2 2|half_of_5 5|twice_5 5|square_root_of_5 5|5_squared 5
 log_5 5|5_pi 5|5_dozen 5|almost_5 5|5+ 5|±5 5|5! 120|2_Millionen 2|2_milliards 2|2_mil 2|2_lakh 2|2_миллиона 2|2_thirds 2|2‰ 2|10_=_2 2|2_cents $2
-two_and_a_half 2|x_=_5 y_=_5|x^2=4 4|n-1=4 4|1066_BC 1066|2+2=5 5|nearly_7 7|5_or_so 5
+two_and_a_half 2|x_=_5 y_=_5|x^2=4 4|n-1=4 4|1066_BC 1066|2+2=5 5|nearly_7 7|5_or_so 5|5_x 5|5-ish 5|5ish 5|5? 5|a_couple 2
 """
 NO_NUMBERS = """
 July_4|Maroon_5|World_War_2|Apollo_11|Boeing_747|B12|e4|COVID-19|vitamin_B3|O2|NH3|MP3|21_Jump_Street|May_2024|at_most_5|5_or_more

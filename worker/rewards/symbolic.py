@@ -17,7 +17,7 @@ from backend.contract.verdicts import Unclear, Verdict, is_words, number_in, num
 _AROUND = re.compile(r"^(?:\*\*|```(?:\w*\n)?|`)(.*?)(?:\*\*|```|`)$", re.DOTALL)
 _IN_LATEX = [  # as the library reads it
     (re.compile(r"\\[,!;: ]|~|\\\$"), ""),
-    (re.compile(r"\\[\[\]()]"), "$"),
+    (re.compile(r"\\[\[\]()]|\$\$"), "$"),
     (re.compile(r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+|[A-Za-z]))"), r"\\sqrt{\1\2\3}"),
     (re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])|π"), r"\\pi "),
     (re.compile("∞"), r"\\infty "),
@@ -25,7 +25,7 @@ _IN_LATEX = [  # as the library reads it
     (re.compile(r"(?<=[\[(])([^;\[\]()]*);(?=[^;\[\]()]*[\])])"), r"\1,"),
 ]
 _COMMAND = re.compile(r"\\(?:text|mbox|math\w+|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\b(?:arc\w+|\w{3}h)\b")
-_PROSE = re.compile(r"\b(?:[^\W\d_]{4,}|not|and|or|is|no|the|for|but)\b", re.IGNORECASE)
+_PROSE = re.compile(r"\b(?:[^\W\d_]{4,}|so|we|it|by|if|not|and|or|is|no|the|for|but)\b", re.IGNORECASE)
 _OPERATION = re.compile(r"[\\^√]|\d\s*[-+*/]\s*\d")
 _NAMED = re.compile(r"[$\s]*\\?[^\W\d_]\w*(?:\s*\(\w\))?\s*=")
 

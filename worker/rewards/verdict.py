@@ -38,7 +38,8 @@ _SUPPOSED = re.compile(
 )
 _SUPPOSING = re.compile(r"\W*(?:would|could|should|means?|requires?|needs?|if|is (?:for|reserved|only))\b|\s?[:=]")
 _WAVERS = re.compile(
-    r"\s?[+?*]|\s?(?:points?|marks?|stars?) (?:off|less|lost|short|deducted|too|away|below)\b|\W*=\s*\d|\W*or (?:more|less|higher|lower|above|below|so)\b|\W*(?:no|maybe|perhaps|possibly|rather|actually|"
+    r"\s?[+?*]|\s?(?:points?|marks?|stars?) (?:off|less|lost|short|deducted|too|away|below)\b"
+    r"|\W*=\s*\d|\W*or (?:more|less|higher|lower|above|below|so)\b|\W*(?:no|maybe|perhaps|possibly|rather|actually|"
     r"wait|make|hmm|nein|eher|vs|versus|plus|minus|revised|updated|corrected|adjusted|rounded)\b[^.\d]{0,9}\d"
 )
 _TO = re.compile(r"\s*(?:-+>?|to|through|bis|till?|à|or|oder|\.\.\.?|…|→)\s*")
@@ -53,7 +54,7 @@ _BESIDE = frozenset(
 )
 _JUDGED = frozenset("the that answer response reply solution essay text work first second third st nd rd th".split())
 _BEHIND = re.compile(
-    r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?n?|sterne?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|due|with|weil)\b)"
+    r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|with|weil)\b)"
 )
 _Mention = tuple[int, Fraction, str, str]
 """How surely a number is the score (4 on another scale, 3 the final one, 2 called so, 1 of something, 0 not called so),
@@ -163,10 +164,14 @@ class _Scale:
             is_scale = is_range and whole == self.maximum and one.value in (0, 1, self.minimum)
             if is_scale or (is_name and not _CALLED.search(before)):
                 continue
+            clause = re.split(r"[.,;!?|](?:\s|$)", before)[-1].replace("’", "'")
+            words = set(re.findall(r"[^\W\d_]+(?:'d)?", clause))  # I would give this answer a 7
+            is_given = words <= (_BESIDE | _GIVES | (_JUDGED if words & _GIVES else set())) and _BEHIND.match(after)
+            is_denied = _DENIED.search(before) or _COUNTS.match(after)
             value, doubt = one.value, f"gives a range from {one.text}" if is_range else ""
             if is_range and re.search(rf"\b(?:scale|skala)\b{_CLAUSE}", before):
                 rank, doubt = 4, f"uses a scale from {one.text}, and not the one of this judge"
-            elif is_name or _WAVERS.match(after) or (rank == 0 and not _is_given(before, after)):
+            elif is_name or _WAVERS.match(after) or (rank == 0 and (is_denied or not is_given)):
                 doubt = f"says {one.text}, and not clearly that it is the score"
             elif not is_range:
                 value, doubt = self._value(one, whole)
@@ -186,14 +191,6 @@ class _Scale:
         if len(on_scale) == 1:
             return on_scale[0], ""
         return one.value, f"says {one.text[:50]}{', which may be read in two ways,' * bool(on_scale)} and {scale}"
-
-
-def _is_given(before: str, after: str) -> bool:
-    """Whether a number that is not called the score stands alone, or behind words that give it: I would give it a 7."""
-    words = set(re.findall(r"[^\W\d_]+(?:['’]d)?", re.split(r"[.,;!?|](?:\s|$)", before)[-1].replace("’", "'")))
-    allowed = _BESIDE | _GIVES | (_JUDGED if words & _GIVES else frozenset())
-    is_denied = _DENIED.search(before) or _COUNTS.match(after)
-    return not is_denied and words <= allowed and _BEHIND.match(after) is not None
 
 
 def _rank(before: str, after: str, *, is_part: bool) -> int:

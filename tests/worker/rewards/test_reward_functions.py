@@ -152,12 +152,16 @@ def test_correctness_extracts_and_compares(extract: str, match: str, text: str, 
             ("task", rf"\boxed{{{text}}}", r"2\sqrt{3}", 1.0)
             for text in (r"2√3", "2 sqrt(3)", "**2√3**", "The answer is 2√(3)")
         ],
-        *[("task", rf"\boxed{{{text}}}", "x^2+1", 1.0) for text in (r"\[x^2+1\]", "```\nx^2+1\n```", r"\(1+x^2\)")],
+        *[
+            ("task", rf"\boxed{{{text}}}", "x^2+1", 1.0)
+            for text in (r"\[x^2+1\]", "```\nx^2+1\n```", r"\(1+x^2\)", "$$x^2+1$$")
+        ],
         *[
             ("task", rf"\boxed{{{text}}}", "x^2+1", None)
             for text in (
                 "$x^2+2$ $x^2+1$",
                 "not $x^2+1$",
+                "so x^2+1",
                 "$x^2+3$ or maybe $x^2+1$",
                 "x^2+1 or x",
                 "x or y",
