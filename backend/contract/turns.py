@@ -24,7 +24,8 @@ _SPEAKER = re.compile(r"(?:^|\n)(Human|Assistant|User|System|HUMAN|ASSISTANT|USE
 _IN_A_LINE = re.compile(r"(?:^|\s)(Human|Assistant|User|HUMAN|ASSISTANT|USER): ?")
 # The marks of templates in which a turn begins, and those in which one ends.
 _BEGINS = re.compile(
-    r"<\|im_start\|>\s*(\w+)\s*\n|<\|start_header_id\|>\s*(\w+)\s*<\|end_header_id\|>|<start_of_turn>\s*(\w+)\s*\n|(\[/?INST\])|###\s*(Instruction|Response):"
+    r"<\|im_start\|>\s*(\w+)\s*\n|<\|start_header_id\|>\s*(\w+)\s*<\|end_header_id\|>|<start_of_turn>\s*(\w+)\s*\n"
+    r"|(\[/?INST\])|###\s*(Instruction|Response):"
 )
 _ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>|</?s>|<bos>")
 _MARKED = {"[INST]": "user", "[/INST]": "assistant", "instruction": "user", "response": "assistant"}
@@ -91,7 +92,7 @@ def _written(text: str) -> Json:
 
 
 def spoken(text: str) -> Turns:
-    """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template writes it; else empty."""
+    """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template has it; or none."""
     if _BEGINS.search(text):
 
         def name(mark: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ BATCH = 32  # rows at a time: each may have megabytes
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 
-def rows_of_columns(path: Path, head: bytes, notes: list[str]) -> Iterator[jsonl.NumberedRow]:
+def rows_of(path: Path, head: bytes, notes: list[str]) -> Iterator[jsonl.NumberedRow]:
     """The rows of a file that begins so. Columns that cannot be read are left out, and said in `notes`. Raises Invalid."""
     import pyarrow as pa
 

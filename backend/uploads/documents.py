@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def rows_of_document(path: Path, encoding: str, notes: list[str], *, is_line: bool) -> Iterator[NumberedRow] | None:
+def rows_of(path: Path, encoding: str, notes: list[str], *, is_line: bool) -> Iterator[NumberedRow] | None:
     """The rows of a JSON document; None if it is an object that may be a row itself, as it more likely is if it `is_line`.
 
     How they were found, unless that is plain, is said in `notes`. Raises Invalid, also while they are read.

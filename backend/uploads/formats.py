@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from backend.contract.base import to_json
-from backend.uploads import separated
-from backend.uploads.arrow import ARROW_FILE, ARROW_STREAM, PARQUET, rows_of_columns
+from backend.uploads import arrow, documents, separated
+from backend.uploads.arrow import ARROW_FILE, ARROW_STREAM, PARQUET
 from backend.uploads.compression import CODECS
-from backend.uploads.documents import NO_ROWS, rows_of_document
+from backend.uploads.documents import NO_ROWS
 from backend.uploads.encoding import encoding_of
 from backend.uploads.jsonl import LONGEST_LINE, NumberedRow, refused, row_of, too_long, wrong
 
@@ -60,7 +60,7 @@ def read(path: Path, suffix: str, notes: list[str]) -> tuple[FileFormat, Iterato
     if not head.strip():
         raise refused(EMPTY)
     if head.startswith((PARQUET, ARROW_FILE, ARROW_STREAM)):
-        return FileFormat("parquet" if head.startswith(PARQUET) else "arrow"), rows_of_columns(path, head, notes)
+        return FileFormat("parquet" if head.startswith(PARQUET) else "arrow"), arrow.rows_of(path, head, notes)
     found = "a tar archive" if head[257:262] == b"ustar" else None
     if found := found or next((what for magic, what in _PACKED.items() if head.startswith(magic)), None):
         raise refused(f"The file is {found}. Save it as CSV, JSON lines or Parquet, unpacked.")
@@ -74,7 +74,7 @@ def read(path: Path, suffix: str, notes: list[str]) -> tuple[FileFormat, Iterato
     kind = _kind(text, suffix)
     if kind == "json":
         is_line = not text.strip().partition("\n")[2]
-        rows = rows_of_document(path, encoding, notes, is_line=is_line and suffix in JSON_LINES)
+        rows = documents.rows_of(path, encoding, notes, is_line=is_line and suffix in JSON_LINES)
         if rows is not None:
             return FileFormat("json", shown), rows
         if not is_line:
@@ -87,7 +87,7 @@ def read(path: Path, suffix: str, notes: list[str]) -> tuple[FileFormat, Iterato
         return FileFormat("jsonl", shown), _json_lines(path, encoding)
     layout = separated.layout_of(text, notes)
     words = separated.SEPARATORS.get(layout.separator, layout.separator)
-    return FileFormat("csv", shown, words), separated.table_rows(_decoded(path, encoding), layout)
+    return FileFormat("csv", shown, words), separated.rows_of(_decoded(path, encoding), layout)
 
 
 def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:

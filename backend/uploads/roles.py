@@ -37,7 +37,12 @@ def of_task(rows: Sequence[Cells]) -> Roles:
     numbers = next(
         (one for one in named(columns, seen.NUMBERS) if one.there and all(map(_NUMBERS.fullmatch, one.texts))), None
     )
-    prompts = [one for one in named(columns, seen.PROMPTS) if one != numbers and one.can_be_asked]
+    prompts = [
+        one
+        for one in named(columns, seen.PROMPTS)
+        if one != numbers
+        and (one.unasked is None or (one.unasked == seen.NAMELESS and plain(one.name) in seen.PROMPTS))
+    ]
     targets = (one for one in named(columns, seen.TARGETS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
     if numbers is not None and (target := next(targets, None)):
         return _countdown(columns, numbers, target, prompts)
@@ -79,12 +84,16 @@ def _unclear(columns: Sequence[SeenColumn]) -> str | None:
         (one for one in named(columns, seen.SPEAKERS) if "." not in one.name and set(one.texts) & _TURNS), None
     )
     if speaker is not None:
-        return f"Each row is one message of a conversation ({speaker.name}): write the turns of each conversation into one row, as messages."
+        return f"Each row is one message of a conversation ({speaker.name}): write all its turns into one row, as messages."
     verdicts = [
-        one for one in columns if one.there and one.share_of_flags == 1.0 and rank(one.name, _LABELS) is not None
+        one
+        for one in columns
+        if one.there and set(one.texts) <= {"true", "false", "True", "False"} and rank(one.name, _LABELS) is not None
     ]
     if verdicts and any(plain(one.name) in ("completion", "response", "output") for one in columns):
-        return f"{verdicts[0].name} says which completions are good: keep those rows alone, or write pairs of chosen and rejected."
+        return (
+            f"{verdicts[0].name} says which completions are good: keep those rows alone, or write chosen and rejected."
+        )
     return None
 
 
@@ -161,7 +170,7 @@ def _answers_of(column: SeenColumn) -> str:
 def _choices(
     columns: Sequence[SeenColumn], prompt: SeenColumn, name: str, options: Mapping[str, SeenColumn]
 ) -> dict[str, Json] | str:
-    """Fields of a multiple choice, whose answer is a letter, an index or a choice; a question if that is not clear; empty if it is none."""
+    """Fields of a multiple choice, whose answer is a letter, an index or a choice; a question if that is not clear."""
     lettered = f"x.{LETTERED}"
     lists = [
         one
@@ -202,7 +211,8 @@ def _choices(
 
 
 _OPTION = re.compile(
-    r"(?:(?:option|choice|answer|opt?|antwort|réponse|reponse|respuesta|ответ|sol)[ _]?)?([A-F])|(?:option|choice|opt|sol)[ _]?([1-6])",
+    r"(?:(?:option|choice|answer|opt?|antwort|réponse|reponse|respuesta|ответ|sol)[ _]?)?([A-F])"
+    r"|(?:option|choice|opt|sol)[ _]?([1-6])",
     re.IGNORECASE,
 )
 _CHOICE, _SHOWN = re.compile(r"\s*\(?[A-F]\)?\.?\s*"), re.compile(r"(?:^|\s)\(?A[).:]")
@@ -211,17 +221,24 @@ _CHOICE, _SHOWN = re.compile(r"\s*\(?[A-F]\)?\.?\s*"), re.compile(r"(?:^|\s)\(?A
 def of_pairs(rows: Sequence[Cells]) -> Roles:
     """The columns of preference pairs; without a column of prompts, what both answers begin with."""
     columns = columns_of(rows)
-    answers = [one for one in columns if one.there and one.can_be_answer]
+    # texts or chats, no objects or flags, and no letters that name other columns
+    answers = [
+        one
+        for one in columns
+        if one.chat
+        or (
+            one.share((str, int, float)) == 1.0
+            and (len(set(one.texts)) > 2 or max(map(len, one.texts)) > 2 or len(one.texts) < 3)
+        )
+    ]
     rejected = next(iter(named(answers, seen.REJECTED)), None)
     chosen = next(iter(named([one for one in answers if rank(one.name, seen.REJECTED) is None], seen.CHOSEN)), None)
     unlike = chosen and rejected and {chosen.unasked, rejected.unasked} <= {"holds numbers", "holds ids"}
     if chosen is None or rejected is None or unlike:
         label = next((one.name for one in columns if seen.COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""
-        question = (
-            f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}: "
-        )
-        return Roles(columns, question=question + "write chosen and rejected.")
+        question = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}."
+        return Roles(columns, question=question)
     implicit: dict[str, Json] = {
         "prompt_column": f"{chosen.name} & {rejected.name}",
         "chosen_column": f"{chosen.name} - {rejected.name}",
@@ -238,7 +255,7 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
     ]
     repeated = sum(a.startswith(p) and b.startswith(p) for p, a, b in texts) >= NEARLY_ALL * max(1, len(texts))
     if chosen.chat and rejected.chat and not is_shared and any(len(turns_in(cell)) > 2 for cell in chosen.there):
-        question = f"{chosen.name} and {rejected.name} differ before their last turn: which prompt do they answer? Write both answers to one prompt."
+        question = f"{chosen.name} and {rejected.name} differ before their last turn: write two answers to one prompt."
         return Roles(columns, question=question)
     others = [one for one in columns if one not in (chosen, rejected) and one.unasked is None and one.words >= 3]
     if not prompts and len(others) == 1 and not (chosen.chat and rejected.chat):

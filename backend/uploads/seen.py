@@ -56,7 +56,7 @@ _ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w./:-]{1,160}")  # a hash, a file's n
 COUNTERPARTS = re.compile(r"better|preferred|chosen|winner|winning|preference|label", re.IGNORECASE)
 
 
-CONSTANT = "has one value throughout"
+CONSTANT, NAMELESS = "has one value throughout", "holds ids"
 
 
 @dataclass(frozen=True)
@@ -104,26 +104,8 @@ class SeenColumn:
             return "holds lists or objects"
         one_word = not any(" " in text.strip() for text in self.texts)
         if one_word and (tokens(self.name) & IDS or all(map(_ID.fullmatch, self.texts))):
-            return "holds ids"
+            return NAMELESS
         return None
-
-    @property
-    def can_be_asked(self) -> bool:
-        """Whether a column with a prompt's name is one; short ones look like ids."""
-        return self.unasked is None or (self.unasked == "holds ids" and plain(self.name) in PROMPTS)
-
-    @property
-    def share_of_flags(self) -> float:
-        """Of the cells that hold something, how many are true or false."""
-        return sum(isinstance(cell, bool) or cell in ("true", "false", "True", "False") for cell in self.there) / max(
-            1, len(self.there)
-        )
-
-    @property
-    def can_be_answer(self) -> bool:
-        """Whether the cells could be answers of a pair: texts or chats, no flags, and no letters that name other columns."""
-        letters = len(set(self.texts)) <= 2 < len(self.texts) and max(map(len, self.texts)) < 3
-        return self.chat or (self.share((str, int, float)) == 1.0 and not letters)
 
 
 def tokens(name: str) -> set[str]:

@@ -100,7 +100,7 @@ def _are_names(cells: list[str]) -> bool:
     return len(set(cells)) == len(cells) and _NAMES.fullmatch("".join(f"{cell}\0" for cell in cells)) is not None
 
 
-def table_rows(lines: Iterable[str], layout: TableLayout) -> Iterator[NumberedRow]:
+def rows_of(lines: Iterable[str], layout: TableLayout) -> Iterator[NumberedRow]:
     """A row of texts for each record; an empty cell is null. Raises Invalid."""
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(lines, delimiter=layout.separator, strict=True)
