@@ -155,7 +155,8 @@ def columns_before(tx: Connection, upload_id: int, use: str) -> tuple[int, dict[
             or get_field(config, "pairs.task")
         )
         if isinstance(data, dict) and ("chosen_column" in data) == (use == "pairs"):
-            return run_id, {name: data[name] for name in SurveyQuery.model_fields if name in data}
+            usual = SurveyQuery().model_dump()
+            return run_id, {name: data[name] for name in usual if data.get(name) != usual[name] and name in data}
     return None
 
 

@@ -167,6 +167,8 @@ def test_how_answers_are_read_is_written_down_and_a_run_from_before_keeps_its_wa
         database.execute("UPDATE run SET config = json_remove(config, '$.rewards.reading')")
     fork = backend.client.fork_run(run.id, 4, {"budget.steps": 300})
     again = backend.client.create_run({**sample.config, "rewards": get(unread, "rewards"), "rescores": sample.id})
+    said = backend.client.preflight(cast("dict[str, Json]", unread), parent_id=run.id).messages
+    assert f"run {run.id} compared answers as they stand" in " ".join(one.text for one in said)
     clone = backend.client.clone_run(run.id, {})
     ways = [get(backend.client.run(one.id).config, "rewards.reading") for one in (fork, again, clone)]
     assert ways == [FIRST, FIRST, NEWEST]

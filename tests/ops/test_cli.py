@@ -99,6 +99,23 @@ def test_a_yaml_file_becomes_a_run_and_a_wrong_one_is_told_field_by_field(backen
     assert backend.client.runs().items == [run]
 
 
+def test_columns_are_taken_as_the_rows_show_them_and_what_only_a_person_knows_is_asked_with_a_code_of_its_own(
+    backend: Backend, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    for names, code, words in (
+        (("Frage", "Antwort"), 0, "prompt_column is Frage; answer_column is Antwort"),
+        (("a", "b"), 3, "task.prompt_column: Which column holds the prompts? It may be a, b: choose one."),
+    ):
+        rows = [{names[0]: f"Was ist {n} und {n}?", names[1]: f"Es ist {2 * n}", "c": n} for n in range(20)]
+        upload = backend.client.upload("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        file.write_text(f"kind: grpo\ntask: {{kind: dataset, source: 'upload:{upload.id}'}}\n")
+        said = asked(backend, "submit", file)
+        assert (said.exit_code, words in said.output) == (code, True), said.output
+    [run] = backend.client.runs().items
+    assert run.config["task"]["prompt_column"] == "Frage"  # type: ignore[index, call-overload]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
