@@ -41,6 +41,7 @@ def of_task(rows: Sequence[Cells]) -> Roles:
         one
         for one in named(columns, seen.PROMPTS)
         if one != numbers
+        and (plain(one.name) in seen.PROMPTS or rank(one.name, seen.ANSWERS) is None)
         and (one.unasked is None or (one.unasked == seen.NAMELESS and plain(one.name) in seen.PROMPTS))
     ]
     targets = (one for one in named(columns, seen.TARGETS) if one.there and all(map(_WHOLE.fullmatch, one.texts)))
@@ -62,6 +63,7 @@ def of_task(rows: Sequence[Cells]) -> Roles:
         for one in columns
         if one != prompt and (match := _OPTION.fullmatch(one.name))
     }
+    options = options if len(options) > 1 else {}
     fields: dict[str, Json] = {"prompt_column": name, "answer_column": _answer(columns, prompt, list(options.values()))}
     choices = _choices(columns, prompt, name, options)
     if isinstance(choices, str):
@@ -69,7 +71,8 @@ def of_task(rows: Sequence[Cells]) -> Roles:
     if choices:
         fields |= choices
         said.append("the choices stand below the question, each with its letter")
-    if source := next((one.name for one in columns if plain(one.name) == "source"), None):
+    taken = (prompt.name, fields["answer_column"])
+    if source := next((one.name for one in columns if plain(one.name) == "source" and one.name not in taken), None):
         fields["source_column"] = source
     if tests := [one for one in named(columns, seen.TESTS) if "." not in one.name]:
         said.append(f"{tests[0].name} looks like tests of code: a Python reward of your own runs them")
@@ -86,18 +89,17 @@ def _unclear(columns: Sequence[SeenColumn]) -> str | None:
     if speaker is not None:
         return f"Each row is one message of a conversation ({speaker.name}): write all its turns into one row, as messages."
     verdicts = [
-        one
-        for one in columns
-        if one.there and set(one.texts) <= {"true", "false", "True", "False"} and rank(one.name, _LABELS) is not None
+        one for one in columns if one.there and set(one.texts) <= _FLAGS and rank(one.name, _LABELS) is not None
     ]
-    if verdicts and any(plain(one.name) in ("completion", "response", "output") for one in columns):
+    if verdicts and any(tokens(one.name) & {"completion", "response", "output"} for one in columns):
         return (
             f"{verdicts[0].name} says which completions are good: keep those rows alone, or write chosen and rejected."
         )
     return None
 
 
-_LABELS, _TURNS = ("label", "labels", "good", "desirable"), {"user", "assistant", "prompter", "human", "gpt"}
+_LABELS, _FLAGS = ("label", "labels", "good", "desirable", "correct"), {"true", "false", "True", "False", "0", "1"}
+_TURNS = {"user", "assistant", "prompter", "human", "gpt"}
 _NUMBERS = re.compile(r"[\[(]?\s*-?\d+(?:[\s,;]+-?\d+)+\s*[\])]?")
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
@@ -135,7 +137,11 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         if plain(prompt.name) == word and others in beside:
             first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
             return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
-    always = [one for one in named(columns, seen.PROMPTS) if one in beside.values() and one.unasked == seen.CONSTANT]
+    always = [
+        one
+        for one in named(columns, seen.PROMPTS)
+        if one in beside.values() and one.unasked == seen.CONSTANT and rank(one.name, seen.SYSTEM) is None
+    ]
     if always and always[0].words >= 2:
         return (
             f"{always[0].name} + {prompt.name}",
@@ -159,6 +165,10 @@ def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn, options: Sequence
         return _answers_of(found[0])
     if prompt.chat and all(turns_in(cell)[-1:] and turns_in(cell)[-1]["role"] == "assistant" for cell in prompt.there):
         return f"{prompt.name}.{ANSWER}"
+    if plain(prompt.name) in ("q", "question", "f", "frage") and (
+        short := [one for one in usable if plain(one.name) == "a"]
+    ):
+        return short[0].name
     others = [one for one in usable if one.unasked in (None, "holds numbers") and not tokens(one.name) & seen.IDS]
     return others[0].name if len(columns) == 2 and others else None
 
@@ -195,11 +205,18 @@ def _choices(
         pairs = [Cells({answer.name: a, lists[0].name: b}) for a, b in zip(answer.cells, lists[0].cells, strict=True)]
         are_texts = sum(inside in pair for pair in pairs) >= NEARLY_ALL * len(answer.there)
     else:
-        labels, inside, are_texts = sorted(options), "", False
+        labels, inside = sorted(options), ""
+        cells = zip(answer.cells, *(one.cells for one in options.values()), strict=True)
+        are_texts = sum(as_text(one) in map(as_text, others) for one, *others in cells) >= NEARLY_ALL * len(
+            answer.there
+        )
+        of_letters = all(label.upper() in labels for label in texts)
+        if not are_texts and not of_letters and not set(texts) <= {str(place) for place in range(len(labels) + 1)}:
+            return {}  # columns that are called a and b, and are something else
         lines = [f"{letter}. {{{options[letter].name}}}" for letter in labels]
         fields = {"template": "\n".join(["{prompt}\n", *lines])}
     are_places = all(map(_WHOLE.fullmatch, texts))
-    if answer.share(list) or (are_texts and are_places):
+    if answer.share(list) or (are_texts and (are_places or not lists)):
         return f"Is {answer.name} the choice itself or its place? Write the letter of the right choice into a column."
     fields["answer_column"] = inside if are_texts else answer.name
     if are_places and not labels[0].isdigit():
@@ -221,19 +238,13 @@ _CHOICE, _SHOWN = re.compile(r"\s*\(?[A-F]\)?\.?\s*"), re.compile(r"(?:^|\s)\(?A
 def of_pairs(rows: Sequence[Cells]) -> Roles:
     """The columns of preference pairs; without a column of prompts, what both answers begin with."""
     columns = columns_of(rows)
-    # texts or chats, no objects or flags, and no letters that name other columns
-    answers = [
-        one
-        for one in columns
-        if one.chat
-        or (
-            one.share((str, int, float)) == 1.0
-            and (len(set(one.texts)) > 2 or max(map(len, one.texts)) > 2 or len(one.texts) < 3)
-        )
-    ]
+    answers = [one for one in columns if one.chat or one.share((str, int, float)) == 1.0]  # no objects or flags
     rejected = next(iter(named(answers, seen.REJECTED)), None)
     chosen = next(iter(named([one for one in answers if rank(one.name, seen.REJECTED) is None], seen.CHOSEN)), None)
-    unlike = chosen and rejected and {chosen.unasked, rejected.unasked} <= {"holds numbers", "holds ids"}
+    texts_beside = [one for one in columns if one not in (chosen, rejected) and one.unasked is None]
+    # what names others, such as 1 and 0, a and b
+    few = chosen and rejected and len({*chosen.texts, *rejected.texts}) <= 2 < len(chosen.texts)
+    unlike = few and len(texts_beside) > 2
     if chosen is None or rejected is None or unlike:
         label = next((one.name for one in columns if seen.COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""

@@ -37,10 +37,11 @@ ANSWERS = _words(
     "antwoord oplossing odpowiedź rozwiązanie ответ решение richtig correcta corrigé cop 正解 模範解答 答案 答 回答 解答 答え 정답 답 답변 جواب إجابة"
 )
 CHOSEN = _words(
-    "chosen preferred better winner accepted good positive pos win bevorzugt besser gut elegido preferido choisi préféré"
+    "chosen preferred better winner accepted good positive pos win best bevorzugt besser gut elegido preferido choisi préféré"
 )
 REJECTED = _words(
-    "rejected dispreferred non_preferred other worse loser declined bad negative neg lose abgelehnt schlecht rechazado rejeté"
+    "rejected dispreferred non_preferred other worse loser declined bad negative neg lose worst "
+    "abgelehnt schlecht rechazado rejeté"
 )
 PASSAGES = _words("context passage paragraph article document body table facts story history Kontext contexte contexto")
 CHOICES = _words("choices options endings alternatives candidates Auswahl opciones")

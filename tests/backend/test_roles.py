@@ -42,6 +42,12 @@ TASKS: list[tuple[Layout, str]] = [
     (lambda n: {"prompt":f"{n}x{n}","answer":n*n}, 'prompt | answer'),
     (lambda n: {"contents":[{"role":"user","parts":[{"text":f"What {n}?"}]},{"role":"model","parts":[{"text":str(n)}]}]}, 'contents.chat | contents.answer'),
     (lambda n: {"prompt":f"What is {n}?","system":f"Be {n}","answer":n}, 'prompt | answer'),
+    (lambda n: {"question":f"Is {n} here?","A":f"x{n}","B":f"y{n}","C":f"w{n}","answer":f"x{n}"}, 'Is answer the choice itself or its place'),
+    (lambda n: {"a":n,"b":1,"question":f"Solve {n}x + 1 = {n * n + 1}","answer":7 * n}, 'question | answer'),
+    (lambda n: {"id":f"r{n}","quiz":f"What is {n} and more?","solution_text":f"it is {n}"}, 'quiz | solution_text'),
+    (lambda n: {"Question":f"What is {n} and more?","A":f"it {n}"}, 'Question | A'),
+    (lambda n: {"question":f"What is {n}?","model_response":f"it is {n}","correct":n%2}, 'correct says which completions are good'),
+    (lambda n: {"system_prompt":"Be brief now.","question":f"What is {n}?","answer":n}, 'question | answer'),
 ]  # fmt: skip
 PAIRS: list[tuple[Layout, str]] = [
     (lambda n: {"prompt":f"What {n}?","chosen_rating":3,"rejected_rating":2,"chosen_response":f"good {n}","rejected_response":f"bad {n}"}, 'prompt | chosen_response | rejected_response'),

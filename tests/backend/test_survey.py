@@ -25,6 +25,12 @@ ASKED = "How many are {n} and {n}?"
 CHAT = '[{{"role": "user", "content": "How many are {n} and {n}?"}}, {{"role": "assistant", "content": "{a}"}}]'
 
 
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: each test has uploads of its own."""
+    return shared_backend
+
+
 def said(role: str, text: str, names: tuple[str, str] = ("role", "content")) -> dict[str, Any]:
     return {names[0]: role, names[1]: text}
 
@@ -213,11 +219,12 @@ def test_what_no_model_can_read_is_refused_with_the_way_on(backend: Backend, nam
     layout, task, why = REFUSED[name]
     number = upload(backend, layout)
     numeric = {"functions": [{"kind": "correctness", "name": "right", "match": "numeric"}]}
+    before = backend.client.runs(limit=200).items
     with pytest.raises(ApiError, match=why):
         backend.client.create_run(
             {**GRPO, "task": {"kind": "dataset", "source": f"upload:{number}", **task}, "rewards": numeric}
         )
-    assert backend.client.runs().items == []
+    assert backend.client.runs(limit=200).items == before
 
 
 def test_a_corrected_column_is_remembered_for_the_file(backend: Backend) -> None:
