@@ -23,6 +23,8 @@ _HEDGES = re.compile(  # beside a number they say that it is another one: also s
 )
 _SIZE = re.compile(rf"[\\^‰]|[^\x00-\u024f\W]|\d\s?[MBT]\b|(?i:\b(?:{_SIZES})\b)")
 _PAIR = re.compile(r"[(\[{]\s*-?\d+\s*,\s*-?\d+\s*[)\]}]")
+_LIST = re.compile(r"([1-9]\d?),(\d\d?)")
+_BLANKS = re.compile(r"\s*([-+*/=<>,;:&()\[\]{}]|\\\\)\s*")
 _WORD = re.compile(r"[^\W\d_]+")
 _EXPRESSION = re.compile(r"[\^√\\|]|\bsqrt\b|(?<=[\d)])\s*[+*/]\s*[\d(]|(?<=\d)\s*(?:-\s*\d|!)")
 _SAYS_NOTHING = frozenset(  # other capitalised words directly before a number are a name with it, as in July 4
@@ -95,6 +97,12 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
     if len(answer) > LONGEST:
         return Unclear(f"the answer has {len(answer):,} characters; say where in the completion it stands")
     plain = in_digits(undressed(answer))
+    if pair := _LIST.fullmatch(end):
+        if unspaced(LED_IN.sub("", plain)) == end:
+            return True
+        read = {one.value for one in numerals(plain)}
+        if expected.value in read or {Fraction(pair[1]), Fraction(pair[2])} <= read:
+            return Unclear(f"{end} may be one number or a list of two")
     left, _, right = plain.rpartition("=")
     named, computed = _LEFT.fullmatch(left) and not _HEDGES.search(left), _ENDS_IN_SUM.search(left)
     if (ends := numerals(right)) and (
@@ -216,7 +224,13 @@ def _choice_verdict(said: str, choice: re.Match[str]) -> Verdict:
 
 def _bare(text: str) -> str:
     plain = LED_IN.sub("", undressed(text)).strip("\"'“”‘’«»„ ").rstrip(".").casefold().replace("’", "'")
-    return re.sub(r"\s*:\s*", ":", re.sub(r"^(?:the|an?) (?=\w)", "", plain))
+    plain = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", re.sub(r"^(?:the|an?) (?=\w)", "", plain))  # U.S.A
+    return unspaced(re.sub(r"\bsolutions$", "solution", plain))
+
+
+def unspaced(text: str) -> str:
+    """The text without the blanks around signs, which say nothing: a + b is a+b, and (1, 2) is (1,2)."""
+    return _BLANKS.sub(r"\1", text)
 
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '’-][^\W\d_]+)*\.?")
@@ -241,5 +255,6 @@ def match_of(reference: str) -> str:
         return "exact"
     bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected)).strip()
     has_operation = re.search(r"[-+*/=<>(\[,]", bare) is not None and re.search(r"\d", bare) is not None
+    has_operation = has_operation or re.search(r"\b[^\W\d_]\s*[+*=<>]\s*[^\W\d_]\b", bare) is not None  # but not n/a
     written = "\\" in bare or "^" in bare or (has_operation and not re.search(r"[^\W\d_]{2,}", bare))
     return "symbolic" if written and not _DATE.fullmatch(bare) else "exact"

@@ -18,7 +18,7 @@ x_=_18 18|20_-_2_=_18 18|\boxed{18} 18|18% 0.18|0.18 18%|18_% 18_percent|1.2_mil
 \boxed{\frac{1}{2}} \frac{1}{2}|So_it_is_$\boxed{\frac{1}{2}}$. \frac{1}{2}|\boxed{1\frac{1}{2}} 1.5
 The_answer_is_-\frac{3}{4}. -0.75|<b>42</b> 42
 It_takes_4_hours. 4|He_saved_$42. 42|Tom_ran_42_miles. 42
-James_has_42_apples_left. 42|She_can_buy_42_pens. 42|60_km/h 60|-(42) -42
+James_has_42_apples_left. 42|She_can_buy_42_pens. 42|60_km/h 60|1,_2 1,2|-(42) -42
 So_50_-_8_=_42_apples 42|84_÷_2_=_42 42
 x_=_3_*_14_=_42 42|5^2_=_25 25|48_cm^2 48|48_\text{_cm}^2 48|42_cm² 42|42_m^3 42|48 48_cm^2
 """
@@ -35,7 +35,7 @@ log_5 5|5_pi 5|5_dozen 5|almost_5 5|5+ 5|±5 5|5! 120|2_Millionen 2|2_milliards 
 two_and_a_half 2|x_=_5 y_=_5|x^2=4 4|n-1=4 4|1066_BC 1066|2+2=5 5|nearly_7 7|5_or_so 5|5_x 5|5-ish 5|5ish 5|5? 5|a_couple 2
 July_4 4|Maroon_5 5|B12 12|x_+_12 12|y_=_x_+_12 12|f(x)_=_x_+_12 12|\boxed{x_+_5} 5|x/5 5|5/x 5
 x*5 5|5_*_x 5|5_-_x 5|x_÷_5 5|x5 5|A5 5|(x,_5) 5
-5_i 5|5_factorial 5|5th 5|5_out_of_x 5|the_sum_of_x_and_5 5|x_=_y_*_42 42|I_need_42_-_x 42|5_cents 5|48_cm^3 48_cm^2
+5_i 5|5_factorial 5|5th 5|5_out_of_x 5|the_sum_of_x_and_5 5|x_=_y_*_42 42|I_need_42_-_x 42|5_cents 5|1.2 1,2|1_and_2 1,2|2,_1 1,2|48_cm^3 48_cm^2
 """
 NO_NUMBERS = """
 July_4|Maroon_5|World_War_2|Apollo_11|Boeing_747|B12|e4|COVID-19|vitamin_B3|O2|NH3|MP3|21_Jump_Street|May_2024|at_most_5|5_or_more
@@ -58,6 +58,8 @@ def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None
         (r"\boxed{\text{Paris}}", "Paris", True),
         (r"\boxed{\text{(B)}}", "B", True),
         ("The answer is H2O", "H2O", True),
+        *[("F = ma", "F=ma", True), ("red, green", "red,green", True), ("['a', 'b']", "['a','b']", True)],
+        *[("(a, b)", "(a,b)", True), ("USA", "U.S.A.", True), ("No solutions", "no solution", True)],
         ("**Paris**.", "Paris", True),
         ("“Paris”", "Paris", True),
         ("(B)", "B", True),
@@ -147,7 +149,10 @@ def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_numbe
     ("how", "references"),
     [
         ("numeric", ["42", GSM8K, r"\frac{3}{4}", "1,234", "18 dollars", r"\boxed{7}", "x = 3"]),
-        ("symbolic", ["x > 5", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"]),
+        (
+            "symbolic",
+            ["x > 5", "a + b", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"],
+        ),
         (
             "exact",
             [
