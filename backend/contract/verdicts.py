@@ -17,7 +17,7 @@ _HEDGES = re.compile(  # beside a number they say that it is another one: also s
     r"[<>≤≥≠±+|!?^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below"
     r"|above|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
     r"|between|pi|sqrt|log|ln|twice|double|ish|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch"
-    r"|cannot|root|factorial|th|st|nd|rd|minus|divided|multiplied|modulo|mod|times(?= \w)"
+    r"|cannot|root|factorial|th|st|nd|rd|minus|divided|multiplied|modulo|mod|sin|cos|tan|exp|abs|floor|ceil|times(?= \w)"
     rf"|ou|plus|moins|pas|faux|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
     re.IGNORECASE,
 )
@@ -31,7 +31,7 @@ _SAYS_NOTHING = frozenset(  # other capitalised words directly before a number a
     "the a an answer result solution value total sum so thus therefore hence is equals about approximately approx around"
     " roughly ca exactly just only all and it i we she he they rs us usd eur gbp inr cad aud chf antwort".split()
 )
-_NAMED = re.compile(r"(?<!\S)([A-Z][\w'’]*)\.?[\s#-]+$|\w$")
+_NAMED = re.compile(r"(?<!\S)([A-Z][\w'’]*)\.?[\s#-]+$|\w\(?$|\w\s*[*/]\s*$")
 _VARIABLE = re.compile(r"(?<![\w'’])(?<!0 )(?<![a-z]/)[b-hj-zB-HJ-Z](?![\w'’])")  # 5 - x, but neither 5 m nor 60 km/h
 _ENDS_IN_SUM = re.compile(r"(?:^|[=:,]|[^\W\d_]{2}\s)\s*(-?\d[\d\s.^{}+*/-]*)$")
 _NAME = re.compile(r"^\W*([^\W\d_]\w?)\s*=\s*")
@@ -159,7 +159,10 @@ def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
     if _EXPRESSION.search(rest):
         return Unclear("the answer is an expression, not its value")
     doubt = _HEDGES.search(f"{rest} {one.unit}") or _VARIABLE.search(rest)
-    name = _NAMED.search(rest.partition("0")[0])
+    before = rest.partition("0")[0]
+    if one.text.startswith("+") and re.search(r"\w\s*$", before):  # ab + 5
+        return Unclear("the number is a part of a sum")
+    name = _NAMED.search(before)
     if doubt is None and name and not (name[1] and name[1].casefold() in _SAYS_NOTHING):
         doubt = name
     return True if doubt is None else Unclear(f"beside the number stands {doubt[0]!r}")

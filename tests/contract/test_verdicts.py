@@ -35,7 +35,8 @@ log_5 5|5_pi 5|5_dozen 5|almost_5 5|5+ 5|±5 5|5! 120|2_Millionen 2|2_milliards 
 two_and_a_half 2|x_=_5 y_=_5|x^2=4 4|n-1=4 4|1066_BC 1066|2+2=5 5|nearly_7 7|5_or_so 5|5_x 5|5-ish 5|5ish 5|5? 5|a_couple 2
 July_4 4|Maroon_5 5|B12 12|x_+_12 12|y_=_x_+_12 12|f(x)_=_x_+_12 12|\boxed{x_+_5} 5|x/5 5|5/x 5
 x*5 5|5_*_x 5|5_-_x 5|x_÷_5 5|x5 5|A5 5|(x,_5) 5
-5_i 5|5_factorial 5|5th 5|5_out_of_x 5|the_sum_of_x_and_5 5|x_=_y_*_42 42|I_need_42_-_x 42|5_cents 5|1.2 1,2|1_and_2 1,2|2,_1 1,2|48_cm^3 48_cm^2
+5_i 5|5_factorial 5|5th 5|5_out_of_x 5|the_sum_of_x_and_5 5|x_=_y_*_42 42|I_need_42_-_x 42
+5_cents 5|a*5 5|ab_+_5 5|sin_5 5|floor(5) 5|1.2 1,2|1_and_2 1,2|2,_1 1,2|48_cm^3 48_cm^2
 """
 NO_NUMBERS = """
 July_4|Maroon_5|World_War_2|Apollo_11|Boeing_747|B12|e4|COVID-19|vitamin_B3|O2|NH3|MP3|21_Jump_Street|May_2024|at_most_5|5_or_more
