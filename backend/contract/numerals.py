@@ -24,7 +24,7 @@ _DRESS = [  # what stands around a number and says nothing about it
     ),
     (re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\f?box(?:ed)?\s*\{([^{}]*)\}"), r" \1 "),
-    (re.compile(rf"(\d\s*{_LENGTHS}|\d\s+m)\s*\^\s*\{{?2\}}?(?!\w)"), r"\1sq"),  # an area: its 2 is no second number
+    (re.compile(rf"(\d\s*{_LENGTHS}|\d\s+m)\s*\^\s*\{{?2\}}?(?!\w)"), r"\1sq"),  # an area, which is one number
     (re.compile(rf"(\d\s*{_LENGTHS}|\d\s+m)\s*\^\s*\{{?3\}}?(?!\w)"), r"\1cb"),
     (re.compile(r"(?<![\w)\]}])-\s?\((\d[\d.,]*)\)"), r"-\1"),
     (re.compile(r"\{,\}"), ","),
