@@ -15,18 +15,28 @@ LARGEST_EXPONENT = 1000
 _BEFORE, _BEHIND = 200, 20  # characters around the last digit that nearly always hold its number and what belongs to it
 _DASHES = "‐‑‒–—―−﹣－"
 _SLASHES = "⁄∕"
+_LENGTHS = r"(?:[kcdm]m|ft|in|yd|mi|units?|inch(?:es)?|feet|\w*met(?:er|re)s?)"
 _DRESS = [  # what stands around a number and says nothing about it
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|boxed|mbox|fbox)\s*\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"</?(?:b|i|u|em|strong|span)>"), ""),
+    (
+        re.compile(r"((?<![\w)\]}%])-)?\\[cdt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"),
+        r" \1\2\3/\4\5",
+    ),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox)\s*\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"\\f?box(?:ed)?\s*\{([^{}]*)\}"), r" \1 "),
+    (re.compile(rf"(\d\s*{_LENGTHS}|\d\s+m)\s*\^\s*\{{?2\}}?(?!\w)"), r"\1sq"),  # an area, which is one number
+    (re.compile(rf"(\d\s*{_LENGTHS}|\d\s+m)\s*\^\s*\{{?3\}}?(?!\w)"), r"\1cb"),
+    (re.compile(r"(?<![\w)\]}])-\s?\((\d[\d.,]*)\)"), r"-\1"),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\!|(?<=\d)_(?=\d{3})"), ""),
     (re.compile(r"\\[,;: ]|~|\s*(?:\^\s*\{?\s*\\circ\b\s*\}?|°)"), " "),
-    (re.compile(r"\\[cdt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"), r" \1\2/\3\4"),
     (re.compile(r"\\(?:times|cdot)|[×·]"), "*"),
+    (re.compile(r"\\div\b|÷"), "/"),
     (re.compile(r"\\([%$#&_])"), r"\1"),
     (re.compile(r"\\[()\[\]]|\*\*|__|`|\$"), " "),
     (re.compile(r"(?<![\w*])[*_](?=\S)|(?<=\S)[*_](?![\w*])"), " "),
 ]
-_MARKS = "\\*_`$~{×·°"
+_MARKS = "\\*_`$~{×·÷°<(^"
 _SCALES = {"hundred": 2, "thousand": 3, "k": 3, "million": 6, "mn": 6, "billion": 9, "bn": 9, "trillion": 12}
 _UNITS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _UNITS += [f"{word}teen" for word in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]

@@ -17,20 +17,23 @@ _HEDGES = re.compile(  # beside a number they say that it is another one: also s
     r"[<>≤≥≠±+|!?^\\‰]|[^\x00-\u024f\W]|\b(?:not|never|no|none|nor|without|except|less|more|fewer|greater|under|over|below"
     r"|above|least|most|minimum|maximum|or|almost|nearly|wrong|incorrect|false|if|but|maybe|perhaps|possibly|squared|cubed"
     r"|between|pi|sqrt|log|ln|twice|double|ish|bce?|nicht|kein\w*|oder|mehr|weniger|höchstens|mindestens|fast|falsch"
+    r"|cannot|root|factorial|th|st|nd|rd|minus|divided|multiplied|modulo|mod|sin|cos|tan|exp|abs|floor|ceil|times(?= \w)"
     rf"|ou|plus|moins|pas|faux|o|más|menos|non|più|meno|{_SIZES})\b|n['’]t\b",
     re.IGNORECASE,
 )
 _SIZE = re.compile(rf"[\\^‰]|[^\x00-\u024f\W]|\d\s?[MBT]\b|(?i:\b(?:{_SIZES})\b)")
 _PAIR = re.compile(r"[(\[{]\s*-?\d+\s*,\s*-?\d+\s*[)\]}]")
+_LIST = re.compile(r"([1-9]\d?),(\d\d?)")
+_BLANKS = re.compile(r"\s*([-+*/=<>,;:&()\[\]{}]|\\\\)\s*")
 _WORD = re.compile(r"[^\W\d_]+")
 _EXPRESSION = re.compile(r"[\^√\\|]|\bsqrt\b|(?<=[\d)])\s*[+*/]\s*[\d(]|(?<=\d)\s*(?:-\s*\d|!)")
-_SAYS_NOTHING = frozenset(
-    "the a an my our your final correct right answer result solution value total sum number amount cost price count is are"
-    " was were be equals equal to so thus therefore hence then we get gets got have has had i it he she they there that this"
-    " these in of for about approximately approx around roughly ca circa exactly just only all together altogether with and"
-    " as needs need makes made earns pays paid spends spent sold sells costs x y z n usd us eur gbp inr rs cad aud chf die"
-    " antwort ist beträgt la réponse est el respuesta es".split()
+_SAYS_NOTHING = frozenset(  # other capitalised words directly before a number are a name with it, as in July 4
+    "the a an answer result solution value total sum so thus therefore hence is equals about approximately approx around"
+    " roughly ca exactly just only all and it i we she he they rs us usd eur gbp inr cad aud chf antwort".split()
 )
+_NAMED = re.compile(r"(?<!\S)([A-Z][\w'’]*)\.?[\s#-]+$|\w\(?$|\w\s*[*/]\s*$")
+_VARIABLE = re.compile(r"(?<![\w'’])(?<!0 )(?<![a-z]/)[b-hj-zB-HJ-Z](?![\w'’])")  # 5 - x, but neither 5 m nor 60 km/h
+_ENDS_IN_SUM = re.compile(r"(?:^|[=:,]|[^\W\d_]{2}\s)\s*(-?\d[\d\s.^{}+*/-]*)$")
 _NAME = re.compile(r"^\W*([^\W\d_]\w?)\s*=\s*")
 _LEFT = re.compile(r"\\?[^\W\d_]\w*(?:\s*\(\w\))?(?: [^\W\d_]+){0,4}\s*")  # x, f(x), the total cost
 _MONEY = re.compile(r"[$€£¥₹¢]|\bcents?\b|\bpence\b")
@@ -94,9 +97,17 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
     if len(answer) > LONGEST:
         return Unclear(f"the answer has {len(answer):,} characters; say where in the completion it stands")
     plain = in_digits(undressed(answer))
+    if pair := _LIST.fullmatch(end):
+        if unspaced(LED_IN.sub("", plain)) == end:
+            return True
+        read = {one.value for one in numerals(plain)}
+        if expected.value in read or {Fraction(pair[1]), Fraction(pair[2])} <= read:
+            return Unclear(f"{end} may be one number or a list of two")
     left, _, right = plain.rpartition("=")
-    named = _LEFT.fullmatch(left) and not _HEDGES.search(left)
-    if (ends := numerals(right)) and left and (named or _computed(left) == ends[0].value):  # 20 - 2 = 18
+    named, computed = _LEFT.fullmatch(left) and not _HEDGES.search(left), _ENDS_IN_SUM.search(left)
+    if (ends := numerals(right)) and (
+        named or (computed and _computed(computed[1]) == ends[0].value)
+    ):  # so 20 - 2 = 18
         plain = right.strip()
     found = numerals(plain)
     rest = plain
@@ -117,14 +128,17 @@ def numeric_verdict(answer: str, reference: str) -> Verdict:
         return Unclear(f"the answer has several numbers, {', '.join(one.text for one in found[:5])}")
     for marks, what in ((_NAME, "of another name"), (_MONEY, "in other money")):
         said, meant = (set(marks.findall(text)) for text in (answer, end))
-        if said and meant and said != meant:
+        if said != meant and (meant or said & {"cent", "cents", "pence"}) and said:
             return Unclear(f"the answer is {what} than the reference")
     return _same(rest, found[-1], expected)
 
 
 def _computed(left: str) -> Fraction | None:
     """The value of sums and products of numbers; None for anything else, such as a lone number."""
-    compact = re.sub(r"\s", "", left)
+    compact = re.sub(r"[\s{}]", "", left)
+    compact = re.sub(
+        r"(?<![/\d.^])([\d.]+)\^([2-9])(?![\d^])", lambda power: "*".join([power[1]] * int(power[2])), compact
+    )
     if not re.fullmatch(r"-?\d+(?:\.\d+)?(?:[-+*]\d+(?:\.\d+)?|/[1-9]\d*)+", compact):
         return None
     terms = [re.findall(r"(^|[*/])([-+]?[\d.]+)", term) for term in re.findall(r"[-+]?[\d.*/]+", compact)]
@@ -140,15 +154,18 @@ def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
         return Unclear(f"one of {one.text} and {expected.text} is a percentage")
     if other_unit := _other_unit(one, expected):
         return other_unit
-    if len(one.unit) == 1 and (one.glued or one.unit in "xyz") and not expected.glued:
+    if len(one.unit) == 1 and (one.glued or one.unit in "xyzijn") and not expected.glued:
         return Unclear(f"{one.text} may be a product or have a unit")
     if _EXPRESSION.search(rest):
         return Unclear("the answer is an expression, not its value")
-    before, _, after = rest.partition("0")
-    words = [*_WORD.findall(before), *_WORD.findall(after)[4:]]
-    doubt = _HEDGES.search(f"{rest} {one.unit}")
-    odd = doubt[0] if doubt else next((word for word in words if word.casefold() not in _SAYS_NOTHING), None)
-    return True if odd is None else Unclear(f"beside the number stands {odd!r}")
+    doubt = _HEDGES.search(f"{rest} {one.unit}") or _VARIABLE.search(rest)
+    before = rest.partition("0")[0]
+    if one.text.startswith("+") and re.search(r"\w\s*$", before):  # ab + 5
+        return Unclear("the number is a part of a sum")
+    name = _NAMED.search(before)
+    if doubt is None and name and not (name[1] and name[1].casefold() in _SAYS_NOTHING):
+        doubt = name
+    return True if doubt is None else Unclear(f"beside the number stands {doubt[0]!r}")
 
 
 def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
@@ -163,7 +180,7 @@ def text_verdict(answer: str, reference: str) -> Verdict:
     said, meant, plain = _bare(answer), _bare(expected), undressed(expected)
     short = re.sub(r"[\W_]", "", plain)
     is_cased = 1 < len(short) <= 4 and meant not in _DECIDES and re.search("[A-Z]", short[len(short) > 2 :])
-    if is_cased and said == meant and short != re.sub(r"[\W_]", "", undressed(answer)):
+    if is_cased and said == meant and short != re.sub(r"[\W_]", "", LED_IN.sub("", undressed(answer))):
         return Unclear(f"{answer[:50]!r} and {expected!r} differ in capitals, which may change what they mean")
     if said == meant or _DECIDES.get(meant) == said:
         return True
@@ -210,7 +227,13 @@ def _choice_verdict(said: str, choice: re.Match[str]) -> Verdict:
 
 def _bare(text: str) -> str:
     plain = LED_IN.sub("", undressed(text)).strip("\"'“”‘’«»„ ").rstrip(".").casefold().replace("’", "'")
-    return re.sub(r"\s*:\s*", ":", re.sub(r"^(?:the|an?) (?=\w)", "", plain))
+    plain = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", re.sub(r"^(?:the|an?) (?=\w)", "", plain))  # U.S.A
+    return unspaced(re.sub(r"\bsolutions$", "solution", plain))
+
+
+def unspaced(text: str) -> str:
+    """The text without the blanks around signs, which say nothing: a + b is a+b, and (1, 2) is (1,2)."""
+    return _BLANKS.sub(r"\1", text)
 
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '’-][^\W\d_]+)*\.?")
@@ -235,5 +258,6 @@ def match_of(reference: str) -> str:
         return "exact"
     bare = _FUNCTION.sub("", _IN_TEXT.sub("", expected)).strip()
     has_operation = re.search(r"[-+*/=<>(\[,]", bare) is not None and re.search(r"\d", bare) is not None
+    has_operation = has_operation or re.search(r"\b[^\W\d_]\s*[+*=<>]\s*[^\W\d_]\b", bare) is not None  # but not n/a
     written = "\\" in bare or "^" in bare or (has_operation and not re.search(r"[^\W\d_]{2,}", bare))
     return "symbolic" if written and not _DATE.fullmatch(bare) else "exact"

@@ -15,6 +15,12 @@ RIGHT = r"""
 x_=_18 18|20_-_2_=_18 18|\boxed{18} 18|18% 0.18|0.18 18%|18_% 18_percent|1.2_million 1200000|5k 5000|eighteen 18|twenty-one 21
 \frac34 3/4|\frac12 0.5|\tfrac34 75%|\frac{12}5 2.4|\frac1{2} 1/2|\cfrac{3}{4} 3/4|3⁄4 3/4|1\frac12 3/2|42° 42^\circ|42^{\circ} 42
 12,\!345 12345|zero 0|about_5 5|Rs._5 5|US$_5 5|#5 5|y_=_5 y_=_5|The_total_cost_is_$5 5|2*3+1=7 7|48/2-4*1.5=18 18|she_has_5_apples 5|5 answer_is_5
+\boxed{\frac{1}{2}} \frac{1}{2}|So_it_is_$\boxed{\frac{1}{2}}$. \frac{1}{2}|\boxed{1\frac{1}{2}} 1.5
+The_answer_is_-\frac{3}{4}. -0.75|<b>42</b> 42
+It_takes_4_hours. 4|He_saved_$42. 42|Tom_ran_42_miles. 42
+James_has_42_apples_left. 42|She_can_buy_42_pens. 42|60_km/h 60|1,_2 1,2|-(42) -42
+So_50_-_8_=_42_apples 42|84_÷_2_=_42 42
+x_=_3_*_14_=_42 42|5^2_=_25 25|48_cm^2 48|48_\text{_cm}^2 48|42_cm² 42|42_m^3 42|48 48_cm^2
 """
 WRONG = """
 1,5 15|−5 5|5 -5|180 18|18.5 18|3_4_5 18|18k 18|1.2.3 1.2|-18 18|0.18 18|18 0.18|none 18|1/2 2|18_% 0.018|answer:_-_5 5|=_-_5 5
@@ -27,6 +33,10 @@ three_quarters 0.75|a_hundred 100|one_hundred_and_five 105|two_dozen 24|two_and_
 moins_de_2 2|не_2 2|больше_2 2|不是2 2|2以上 2|2_is_wrong 2|cannot_be_2 2|no_2 2|except_2 2|half_of_5 5|twice_5 5|square_root_of_5 5|5_squared 5
 log_5 5|5_pi 5|5_dozen 5|almost_5 5|5+ 5|±5 5|5! 120|2_Millionen 2|2_milliards 2|2_mil 2|2_lakh 2|2_миллиона 2|2_thirds 2|2‰ 2|10_=_2 2|2_cents $2
 two_and_a_half 2|x_=_5 y_=_5|x^2=4 4|n-1=4 4|1066_BC 1066|2+2=5 5|nearly_7 7|5_or_so 5|5_x 5|5-ish 5|5ish 5|5? 5|a_couple 2
+July_4 4|Maroon_5 5|B12 12|x_+_12 12|y_=_x_+_12 12|f(x)_=_x_+_12 12|\boxed{x_+_5} 5|x/5 5|5/x 5
+x*5 5|5_*_x 5|5_-_x 5|x_÷_5 5|x5 5|A5 5|(x,_5) 5
+5_i 5|5_factorial 5|5th 5|5_out_of_x 5|the_sum_of_x_and_5 5|x_=_y_*_42 42|I_need_42_-_x 42
+5_cents 5|a*5 5|ab_+_5 5|sin_5 5|floor(5) 5|1.2 1,2|1_and_2 1,2|2,_1 1,2|48_cm^3 48_cm^2
 """
 NO_NUMBERS = """
 July_4|Maroon_5|World_War_2|Apollo_11|Boeing_747|B12|e4|COVID-19|vitamin_B3|O2|NH3|MP3|21_Jump_Street|May_2024|at_most_5|5_or_more
@@ -46,6 +56,11 @@ def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None
     ("answer", "reference", "expected"),
     [
         ("Paris", "paris", True),
+        (r"\boxed{\text{Paris}}", "Paris", True),
+        (r"\boxed{\text{(B)}}", "B", True),
+        ("The answer is H2O", "H2O", True),
+        *[("F = ma", "F=ma", True), ("red, green", "red,green", True), ("['a', 'b']", "['a','b']", True)],
+        *[("(a, b)", "(a,b)", True), ("USA", "U.S.A.", True), ("No solutions", "no solution", True)],
         ("**Paris**.", "Paris", True),
         ("“Paris”", "Paris", True),
         ("(B)", "B", True),
@@ -135,7 +150,10 @@ def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_numbe
     ("how", "references"),
     [
         ("numeric", ["42", GSM8K, r"\frac{3}{4}", "1,234", "18 dollars", r"\boxed{7}", "x = 3"]),
-        ("symbolic", ["x > 5", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"]),
+        (
+            "symbolic",
+            ["x > 5", "a + b", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"],
+        ),
         (
             "exact",
             [

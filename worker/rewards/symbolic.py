@@ -12,11 +12,20 @@ from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
 from backend.contract.numerals import LED_IN, LONGEST, in_ascii
-from backend.contract.verdicts import Unclear, Verdict, is_words, number_in, numeric_verdict, reference_in, text_verdict
+from backend.contract.verdicts import (
+    Unclear,
+    Verdict,
+    is_words,
+    number_in,
+    numeric_verdict,
+    reference_in,
+    text_verdict,
+    unspaced,
+)
 
 _AROUND = re.compile(r"^(?:\*\*|```(?:\w*\n)?|`)(.*?)(?:\*\*|```|`)$", re.DOTALL)
 _IN_LATEX = [  # as the library reads it
-    (re.compile(r"\\[,!;: ]|~|\\\$"), ""),
+    (re.compile(r"(?<!\\)\\[,!;: ]|~|\\\$"), ""),
     (re.compile(r"\\[\[\]()]|\$\$"), "$"),
     (re.compile(r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+|[A-Za-z]))"), r"\\sqrt{\1\2\3}"),
     (re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])|π"), r"\\pi "),
@@ -27,6 +36,7 @@ _IN_LATEX = [  # as the library reads it
 _COMMAND = re.compile(r"\\(?:text|mbox|math\w+|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\b(?:arc\w+|\w{3}h)\b")
 _PROSE = re.compile(r"\b(?:[^\W\d_]{4,}|so|we|it|by|if|not|and|or|is|no|the|for|but)\b", re.IGNORECASE)
 _OPERATION = re.compile(r"[\\^√]|\d\s*[-+*/]\s*\d")
+_BRACKET = re.compile(r"[$\s]*(?:\\left\s*)?\\?([({\[])")
 _NAMED = re.compile(r"[$\s]*\\?[^\W\d_]\w*(?:\s*\(\w\))?\s*=")
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that the limits are off
@@ -58,8 +68,14 @@ def value_verdict(answer: str, reference: str) -> Verdict:
         if isinstance(verdict, bool) or number_in(answer) is not None or not _OPERATION.search(answer):
             return verdict
     bare, end = _bare(answer), _bare(expected)
-    if (same := same_value(bare, end)) and bare == end:
+    same = same_value(bare, end)
+    if unspaced(bare) == unspaced(end):
         return True
+    brackets = [mark[1] for mark in map(_BRACKET.match, (bare, end)) if mark]
+    values = [re.findall(r"\d+", one) for one in (bare, end)]
+    is_reordered = len(brackets) == 0 and values[0] != values[1] and sorted(values[0]) == sorted(values[1])
+    if same and "," in end and (len({*brackets}) > 1 or is_reordered or ("=" in bare) != ("=" in end)):
+        return Unclear("the answer is a list of another kind or order than the reference")
     prose = _PROSE.search(_COMMAND.sub(" ", bare))
     is_solved = ("=" in bare) == ("=" in end) or _NAMED.match(bare) or _NAMED.match(end)
     if not same and all(isinstance(one, str) for one in _parsed(bare)):

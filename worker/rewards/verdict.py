@@ -19,13 +19,16 @@ _JSON = re.compile(
 )
 _PLACEHOLDER = re.compile(r"<.*>|\.+|…|[nx]|number|int(?:eger)?|float|score", re.I)
 _ITEM = re.compile(r"^[ \t>#*-]*(\d{1,2})[.)][ \t]+(?=\S)", re.M)
-_STRUCK, _BOXED = re.compile(r"~~[^~]*~~"), re.compile(r"\\boxed\s*\{|\[\[")
+_STRUCK, _BOXED = re.compile(r"~~[^~]*~~|</?answer>"), re.compile(r"\\boxed\s*\{|\[\[")
 _FINAL = r"final|overall|total|(?:ins)?gesamt|endgültige?"
 _WORDS = r"scores?|ratings?|grades?|verdict|marks?|not[ea]|\w*note|\w*wertung|punkt(?:e|zahl)|[评得总]分|分数|点数|評価"
+_WORK = "(?:answer|response|reply|solution|essay|text|work)"
 _CALLED = re.compile(
     rf"(?:(?P<of>(?!(?:{_FINAL})\b)[^\W\d]+) )?(?<![/\w])"
     rf"(?P<word>(?:(?:{_FINAL}) ?)?(?:{_WORDS})|(?:{_FINAL})(?=(?: \([^()]*\))?[\"']? ?[:=|])|overall)"
-    r"(?: ?[(\[][^()\[\]]*[)\]]| (?:on|from|out of|von|auf)\b[^:=]*(?=[:=]))?>?(?:[\s:=|\"'\[(-]*|[\s:;=\"'\[(-]*)"
+    r"(?: ?[(\[][^()\[\]]*[)\]]| (?:on|from|out of|von|auf)\b[^:=]*(?=[:=])"
+    rf"| (?:for (?:this|the) {_WORK}|i (?:would )?(?:give|assign|award)(?: it)?)\b)?>?"
+    r"(?:\s?[-=]>\s?|[\s:=|\"'\[(-]*|[\s:;=\"'\[(-]*)"
     r"(?:(?:(?:is|was|be|ist|est|es|lautet|beträgt)\b:?|(?:of|an?|at|now|therefore)\b)[\s\"'\[(]*)*$"
 )
 _NO_QUALITY = "a an the my your this its their is with of i give and so as it der die das eine le la une".split()
@@ -33,10 +36,13 @@ _CLAUSE = r"[^.,;:!?()]*$"  # what belongs to the number behind it
 _NOT = r"\b(?:not|cannot|never|no|less|more|fewer|under|over|below|above|at least|at most|than|if)\b|n['’]t\b"
 _DENIED = re.compile(rf"(?:{_NOT}){_CLAUSE}|(?:^| )[<>≤≥]=? ?$|\b(?:rule|task|step|question|part|item) $")
 _SUPPOSED = re.compile(
-    rf"(?:{_NOT}|\b(?:perfect|maxim(?:um|al)|max|highest|full|top|best|possible|minimum|lowest|worst|passing|average|previous"
+    rf"(?:{_NOT}|\b(?:perfect|maxim(?:um|al)|max|highest|full|top|best|possible|minimum|min|lowest|worst|passing|average|previous"
+    rf"|initial|baseline|starting|expected|probability|fraction"
     rf"|to|for|could|might|instead|why|claim(?:s|ed)|demands?|ask(?:s|ed)|says|said|writes|wrote|states)\b){_CLAUSE}"
 )
-_SUPPOSING = re.compile(r"\W*(?:would|could|should|means?|requires?|needs?|if|is (?:for|reserved|only))\b|\s?[:=]")
+_SUPPOSING = re.compile(
+    r"\W*(?:would|could|should|means?|requires?|needs?|if|before|is (?:for|reserved|only|not))\b|\s?[:=]"
+)
 _WAVERS = re.compile(
     r"\s?[+?*]|\s?(?:points?|marks?|stars?) (?:off|less|lost|short|deducted|too|away|below)\b"
     r"|\W*=\s*\d|\W*or (?:more|less|higher|lower|above|below|so)\b|\W*(?:no|maybe|perhaps|possibly|rather|actually|"
@@ -52,6 +58,10 @@ _GIVES = frozenset("give rate award assign grade gets deserves earns receives ge
 _BESIDE = frozenset(
     "i i'd i'll d ll we would will it this a an solid strong clear only just so thus ich es eine je lui un une".split()
 )
+_SAID = re.compile(
+    r"\s*(?:(?:points|quality|result)\s?:|this is an?) ?|.*\b(?:i'd|i would|i'll|i will) (?:say|go with) (?:an? )?"
+)
+_ENDS = re.compile(r"\s*(?:[.!,;](?!\w)|$)")
 _JUDGED = frozenset("the that answer response reply solution essay text work first second third st nd rd th".split())
 _BEHIND = re.compile(
     r"\s*(?:(?:points?|pts|p|stars?|marks?|punkte?)\b)?\s*(?:$|[^\w\s=+*/<>]|(?:because|since|as|for|given|with|weil)\b)"
@@ -167,6 +177,7 @@ class _Scale:
             clause = re.split(r"[.,;!?|](?:\s|$)", before)[-1].replace("’", "'")
             words = set(re.findall(r"[^\W\d_]+(?:'d)?", clause))  # I would give this answer a 7
             is_given = words <= (_BESIDE | _GIVES | (_JUDGED if words & _GIVES else set())) and _BEHIND.match(after)
+            is_given = is_given or (_SAID.fullmatch(clause) and _ENDS.match(after))
             is_denied = _DENIED.search(before) or _COUNTS.match(after)
             value, doubt = one.value, f"gives a range from {one.text}" if is_range else ""
             if is_range and re.search(rf"\b(?:scale|skala)\b{_CLAUSE}", before):

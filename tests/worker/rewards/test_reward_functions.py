@@ -148,6 +148,14 @@ def test_correctness_extracts_and_compares(extract: str, match: str, text: str, 
         ("symbolic", r"\boxed{−\sqrt{4}}", "-2", 1.0),
         ("exact", r"\boxed{b.}", "(B)", 1.0),
         ("task", "none", "x^2", 0.0),
+        ("task", r"\boxed{\begin{pmatrix}1&2\\3&4\end{pmatrix}}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", 1.0),
+        ("task", r"\boxed{ax^2+bx+c}", "ax^2 + bx + c", 1.0),
+        *[
+            ("task", rf"\boxed{{{text}}}", "1, 2", score)
+            for text, score in (("1,2", 1.0), ("2, 1", None), ("x=1, y=2", None))
+        ],
+        *[("task", rf"\boxed{{{text}}}", "a + b", score) for text, score in (("b+a", 1.0), ("a*b", 0.0))],
+        ("task", r"\boxed{\{1, 2\}}", "(1, 2)", None),
         *[
             ("task", rf"\boxed{{{text}}}", r"2\sqrt{3}", 1.0)
             for text in (r"2√3", "2 sqrt(3)", "**2√3**", "The answer is 2√(3)")

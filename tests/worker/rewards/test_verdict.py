@@ -21,6 +21,12 @@ None 0 10 ¦ Score: 4 (scale 1-5) ¦ {"score": null, "confidence": 5} ¦ {"score
 0.7 0 10 ¦ Score - 7/10 ¦ Score — 7/10 ¦ Score – 7/10 ¦ 7 points ¦ a solid 7 ¦ Ich gebe 7 Punkte ¦ 7 because it has no sources ¦ It deserves a 7 ¦ Good. 7/10
 None 0 10 ¦ Score: -7/10 ¦ I deducted 3 points. ¦ The student said 5. ¦ The sum is 7. ¦ 7 is the correct answer. ¦ I cannot rate this. Error 5 ¦ I cannot give a 10.
 None 0 10 ¦ This is far from a 9. ¦ Confidence: 9 ¦ Verdict: 1 point off, so 9 ¦ GPT-4 would do better: 7 ¦ My answer: 7 ¦ 7 + 2 ¦ n = 7 ¦ I give the student 7 apples
+None 0 10 ¦ Initial score: 9. After review of errors: 5 ¦ Score: 9 before the deduction. After the deduction: 6 ¦ Expected score: 9
+None 0 10 ¦ Baseline score: 5. I add 3 for style: 8 ¦ Score: 10 is not deserved ¦ {"min_score": 0, "max_score": 10}
+None 0 10 ¦ The probability is 7/10. ¦ The response gets the fraction 7/10 right. ¦ I'd say 7 errors. ¦ Score > 7 ¦ This is a 3-step proof
+0.7 0 10 ¦ The score for this answer is 7. ¦ My final score for this response: 7 ¦ The score I give is 7. ¦ I'd say 7. ¦ Points: 7 ¦ Result: 7
+0.7 0 10 ¦ Depth: 6/10. Overall, I'd give it a 7/10. ¦ On a scale from 0 to 10, this is a 7. ¦ so I'll go with 7. ¦ Score -> 7
+0.7 0 10 ¦ <answer>7</answer> ¦ Quality: 7 ¦ Initial score: 9. Final score: 7
 None 0 1 ¦ The answer 1 is wrong ¦ The final answer is 1. ¦ x = 1 ¦ 1 error
 0.85 0 100 ¦ 85% ¦ 85 ¦ Score: 85/100, with 3 errors
 0.7 0 1 ¦ 0.7 ¦ 7/10 ¦ 70% ¦ Score: 0.7 (0-1)
