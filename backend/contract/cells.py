@@ -40,7 +40,7 @@ class Cells(dict[str, Json]):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and _made(self, name) is not None)
 
-    def get(self, name: str, default: Json = None) -> Json:  # type: ignore[override]
+    def get(self, name: str, default: Json = None) -> Json:  # type: ignore[override]  # dict's has overloads of a default's type
         """The cell, or what is made of cells under this name."""
         try:
             return self[name]

@@ -15,7 +15,7 @@ LARGEST_EXPONENT = 1000
 _BEFORE, _BEHIND = 200, 20  # characters around the last digit that nearly always hold its number and what belongs to it
 _DASHES = "‐‑‒–—―−﹣－"
 _SLASHES = "⁄∕"
-_LENGTHS = r"(?:[kcdm]m|ft|in|yd|mi|units?|inch(?:es)?|feet|\w*met(?:er|re)s?)"
+_LENGTHS = r"(?:[kcdm]m|ft|in|yd|mi|units?|inch(?:es)?|feet|[a-z]*met(?:er|re)s?)"
 _DRESS = [  # what stands around a number and says nothing about it
     (re.compile(r"</?(?:b|i|u|em|strong|span)>"), ""),
     (
@@ -29,7 +29,7 @@ _DRESS = [  # what stands around a number and says nothing about it
     (re.compile(r"(?<![\w)\]}])-\s?\((\d[\d.,]*)\)"), r"-\1"),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\!|(?<=\d)_(?=\d{3})"), ""),
-    (re.compile(r"\\[,;: ]|~|\s*(?:\^\s*\{?\s*\\circ\b\s*\}?|°)"), " "),
+    (re.compile(r"\\[,;: ]|~|(?<!\s)\s*(?:\^\s*\{?\s*\\circ\b\s*\}?|°)"), " "),
     (re.compile(r"\\(?:times|cdot)|[×·]"), "*"),
     (re.compile(r"\\div\b|÷"), "/"),
     (re.compile(r"\\([%$#&_])"), r"\1"),

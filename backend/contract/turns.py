@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import warnings
 from contextlib import suppress
 from functools import lru_cache
 from typing import cast
@@ -86,7 +87,7 @@ def _written(text: str) -> Json:
         return cast(Json, json.loads(text))
     text = _ARRAY.sub(r"\1", text)
     literal = _WITHOUT_COMMAS.sub(lambda part: part[1] + ", " * (part[3] is not None), text.strip())
-    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError), warnings.catch_warnings(action="ignore"):
         return cast(Json, ast.literal_eval(literal))
     return text
 

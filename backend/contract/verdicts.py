@@ -149,7 +149,7 @@ def _computed(left: str) -> Fraction | None:
 
 
 def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
-    """Of a number that is the reference's: right, unless what stands beside it, where itself is 0, says something else."""
+    """Whether a number of the reference's value is right by what stands beside it; in `rest` each number is written as 0."""
     if one.percent != expected.percent:
         return Unclear(f"one of {one.text} and {expected.text} is a percentage")
     if other_unit := _other_unit(one, expected):

@@ -187,3 +187,11 @@ def test_the_last_number_of_a_long_text_is_whole_and_no_number_takes_long() -> N
         None,
     ]
     assert [one.value for one in numerals("10² and 1e9999 and 5/0 and 3")] == [Fraction(10), Fraction(2), Fraction(3)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("sign", [" ", "\n", "1", "A ", "\\frac{", "'", "("])
+def test_a_run_of_one_sign_is_read_in_time_however_long_it_is(sign: str) -> None:
+    text = f"{{{sign * 60_000}}}"
+    assert text_verdict(text, "Paris") is False
+    assert text_verdict("Paris", text) is False
