@@ -76,6 +76,8 @@ class RankFailed(Exception):
         """`lost`: those of this node only lost another one."""
         super().__init__(fail.error.message)
         self.fail, self.lost = fail, lost
+        if fail.error.details:
+            self.add_note(fail.error.details)
 
 
 class Dismissed(Exception):
@@ -140,6 +142,7 @@ class Line:
 class Heard:
     """What is known of the processes and of their end, by rank."""
 
+    pids: dict[int, int] = field(default_factory=dict)
     children: dict[int, BaseProcess] = field(default_factory=dict)
     result: Any = None
     ended: set[int] = field(default_factory=set)
@@ -171,6 +174,12 @@ class Heard:
             self.failed.append((rank, *what))
         elif name != "here":
             answers[name](rank, what)
+
+    def find_children(self) -> None:
+        """Find those that are here: `multiprocessing` may note a new one only after its first word."""
+        if len(self.children) < len(self.pids):
+            started = {child.pid: child for child in multiprocessing.active_children()}
+            self.children = {rank: started[pid] for rank, pid in self.pids.items() if pid in started} | self.children
 
     def own_failure(self) -> Fail | None:
         """What one of them said of its end, unless it only lost another."""
@@ -287,10 +296,10 @@ def _serve(
                         until = min(until, time.monotonic() + last_words())
                 continue
             if message[0] == "here":
-                lines[rank - first][1].close()  # that end is the process's alone from now on
-                for child in multiprocessing.active_children():
-                    if child.pid == message[1]:
-                        heard.children[rank] = child
+                heard.pids[rank] = message[1]
+                if len(heard.pids) == len(lines):  # not before: who is still to be started is handed the ends of all
+                    for _, theirs in lines:
+                        theirs.close()  # they are the processes' alone from now on
             with suppress(OSError):  # it died while it waited for a reply
                 heard.take(rank, message, answers, line.send)
             if heard.refused is not None:
@@ -299,6 +308,7 @@ def _serve(
                 until = min(until, time.monotonic() + _LEAVE_SECONDS)
             elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
                 until = time.monotonic() + farewell
+        heard.find_children()
         if not ready and not thread.is_alive():
             if part is None or first in heard.ended:
                 return

@@ -25,7 +25,7 @@ from backend.contract.records import RunError
 from worker.errors import Interrupted, RunFailure
 from worker.ranks import launch
 from worker.ranks.files import write_tensors
-from worker.ranks.launch import Line, Part, RankFailed, run_ranks
+from worker.ranks.launch import Heard, Line, Part, RankFailed, run_ranks
 from worker.ranks.ranks import Ranks
 from worker.reporter import MOST_WAITING, Background
 
@@ -107,6 +107,19 @@ class AskedWhileItStarts:
         return be_asked, ()  # called where a process that starts takes in what it was given
 
 
+class SlowToHandOver:
+    """What the second process is given once the first one has been heard."""
+
+    def __init__(self, take: Mock) -> None:
+        self.take, self.times = take, 0
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        self.times += 1
+        if self.times == 2:
+            wait_until(lambda: self.take.called, "the first process is there")
+        return str, ("hello",)
+
+
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     if ranks.first:
         raise Interrupted("paused")
@@ -151,6 +164,12 @@ def test_processes_meet_divide_and_ask_and_the_first_ones_result_counts() -> Non
     assert [(rank, device, word) for rank, _, _, device, word in everybody] == [(n, "cpu", "hello") for n in range(3)]
     assert len({pid for _, pid, *_ in everybody} | {os.getpid()}) == 4
     assert (told, one, none, shares) == (42, True, False, [[0, 1], []])
+
+
+def test_a_process_that_is_there_before_the_next_is_started_takes_nothing_from_it() -> None:
+    with patch.object(Heard, "take", autospec=True, side_effect=Heard.take) as take:
+        everybody, *_ = run(talk, SlowToHandOver(take), double=lambda number: 2 * number)
+    assert [word for *_, word in everybody] == ["hello", "hello"]
 
 
 @pytest.mark.parametrize("which", [0, 1])
