@@ -87,7 +87,8 @@ def shares_of_processes(config: GrpoConfig, _facts: Facts) -> Hints:
 
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
     """More prompts than there are items, in all or of a source with a share."""
-    asked, shares = config.budget.steps * config.sampling.prompts_per_step, _shares(config)
+    asked = config.budget.steps * config.sampling.prompts_per_step
+    shares: Mapping[str, float] = config.task.shares if isinstance(config.task, Dataset) else {}
     items = facts.source_items if shares else {"": facts.training_items or 0}
     whole = sum(shares.values())
     times = {name: asked * shares.get(name, 1.0) / (whole or 1.0) / count for name, count in items.items() if count}
@@ -108,11 +109,6 @@ def _times(value: float) -> str:
     if 1 <= value < 1.5:
         return "once"
     return f"{value:.0f} times" if value > 1 else f"{value:.1g} times"
-
-
-def _shares(config: GrpoConfig) -> Mapping[str, float]:
-    """The shares of the sources in the prompts; empty if prompts are drawn as the rows are."""
-    return config.task.shares if isinstance(config.task, Dataset) else {}
 
 
 def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:

@@ -223,11 +223,8 @@ def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[C
 
 
 def _completion_conditions(query: CompletionQuery) -> list[ColumnElement[bool]]:
-    conditions = []
-    if query.state is not None:
-        conditions.append(completion.c.state == query.state)
-    if query.finish_reason is not None:
-        conditions.append(completion.c.finish_reason == query.finish_reason)
+    same = (completion.c.state, query.state), (completion.c.finish_reason, query.finish_reason)
+    conditions = [column == value for column, value in same if value is not None]
     for name, column in COMPLETION_SORTS.items():
         low, high = getattr(query, f"{name}_min"), getattr(query, f"{name}_max")
         conditions += [column >= low] if low is not None else []

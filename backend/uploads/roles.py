@@ -133,10 +133,10 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         for one in columns
         if one.name != prompt.name and one.there and one.share((str, int, float)) == 1.0
     }
-    for word, others in (("instruction", "input"), ("input", "instruction")):
-        if plain(prompt.name) == word and others in beside:
-            first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
-            return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
+    named_so, both = beside | {plain(prompt.name): prompt}, ("instruction", "input")
+    if plain(prompt.name) in both and all(word in named_so for word in both):
+        first, second = (named_so[word].name for word in both)
+        return f"{first} + {second}", "the instruction, and below it the input, where there is one"
     always = [
         one
         for one in named(columns, seen.PROMPTS)
