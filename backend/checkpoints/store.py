@@ -111,10 +111,8 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
             continue
         lies = str(row["store"])
         if found is not None and lies != found:
-            text = (
-                f"this checkpoint lies in the store {lies} and the run's other one in {found}: no worker reaches both"
-            )
-            errors.append(FieldError(field, text))
+            where = f"this checkpoint lies in the store {lies} and the run's other one in {found}"
+            errors.append(FieldError(field, f"{where}: no worker reaches both"))
         found = found or lies
     if errors:
         raise Invalid(*errors)

@@ -41,11 +41,8 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
     store.require_step(row, sent.from_step, done=True)
     own = history.segments(tx, run_id)[-1].first
     if sent.from_step < own:
-        raise Invalid(
-            FieldError(
-                "from_step", f"run {run_id} was forked at step {own} and begins no earlier (got {sent.from_step})"
-            )
-        )
+        text = f"run {run_id} was forked at step {own} and begins no earlier (got {sent.from_step})"
+        raise Invalid(FieldError("from_step", text))
     earlier = history.from_step(tx, run_id, sent.attempt)
     if earlier is not None and earlier != sent.from_step:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")

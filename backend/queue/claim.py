@@ -53,9 +53,8 @@ def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: Terms) -> p
     if found is None:
         return None
     if found.worker != worker.name:
-        raise Conflict(
-            f"This key was used for a claim of another worker, {found.worker}; draw a new one for each claim."
-        )
+        text = f"This key was used for a claim of another worker, {found.worker}; draw a new one for each claim."
+        raise Conflict(text)
     secret = secrets.token_urlsafe(32)
     of_claim = (attempt.c.run_id == found.id) & (attempt.c.attempt == found.attempt)
     tx.execute(update(attempt).where(of_claim).values(secret_sha256=lease.digest(secret)))

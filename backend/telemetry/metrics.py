@@ -128,11 +128,7 @@ def _stretches(tx: Connection, part: Segment, names: Collection[str], width: int
     inner = stretches.read(tx, part.run_id, names, width, start, stop)
     head = _raw(tx, part._replace(last=min(start - 1, high)), names) if low < start else {}
     tail = _raw(tx, part._replace(first=max(start, stop)), names) if max(start, stop) <= high else {}
-    return {
-        name: [
-            *(stretch_of(*point) for point in head.get(name, ())),
-            *inner.get(name, ()),
-            *(stretch_of(*point) for point in tail.get(name, ())),
-        ]
-        for name in head.keys() | inner.keys() | tail.keys()
-    }
+    ends: list[dict[str, list[tuple[Any, ...]]]] = [
+        {name: [stretch_of(*point) for point in points] for name, points in part_.items()} for part_ in (head, tail)
+    ]
+    return _joined([ends[0], inner, ends[1]])

@@ -93,17 +93,15 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
     """Raises NotFound and Invalid."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
-        raise Invalid(
-            FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
-        )
+        text = "rows are kept of an upload, and this is a data set of the Hub; upload it"
+        raise Invalid(FieldError("task.source", text))
     _, path = _found(services, int(number))
     wanted, column = set(body.ids), body.task.prompt_column
     held_out = held_out_keys((prompt_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
     trained = {prompt_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
     if not trained:
-        raise Invalid(
-            FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
-        )
+        text = f"no row of upload {number} to train on has one of these ids; measure it again"
+        raise Invalid(FieldError("ids", text))
     # At most half of the prompts can be held out, so of a small band some of them are left out rather than trained on.
     evaluated = set(sorted(held_out)[: len(trained)])
     sources = set[str]()
@@ -140,9 +138,8 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
     """How many rows a task would train on and hold out, in all and of each source; of an upload of at most 32 MiB."""
     upload, path = _found(services, upload_id)
     if upload.size_bytes > COUNTED_BYTES:
-        raise Conflict(
-            f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
-        )
+        text = f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
+        raise Conflict(text)
     return read(path, query).split
 
 
@@ -158,9 +155,8 @@ def survey_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Surv
     if earlier is None or all(found.fields.get(name) == value for name, value in earlier[1].items()):
         return found
     again = survey(path, SurveyQuery.model_validate({"use": query.use, **earlier[1]}))
-    return again.model_copy(
-        update={"said": [f"the columns are those of run {earlier[0]}", *again.said], "columns": found.columns}
-    )
+    said = [f"the columns are those of run {earlier[0]}", *again.said]
+    return again.model_copy(update={"said": said, "columns": found.columns})
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)
