@@ -101,7 +101,8 @@ class Claim(Record):
     reward_checkpoints: dict[str, CheckpointRef] = {}  # by source, what the rewards of kind reward_model name
     # of the Hub model from which an earlier attempt began: this one begins from the same
     model_commit: str | None = None
-    kept: list[str] | None = None  # paths of this run's checkpoints: the worker removes all others; None: none
+    # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
+    kept: list[str] | None = None
     replayed: ReplayedRun | None = None  # of a replay: `resume` is then a checkpoint of that run
     # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
     forked_at: int | None = None

@@ -138,7 +138,8 @@ def settings_for(config: Settings) -> dict[str, Json]:
     args |= {"disable_dropout": True, "sync_ref_model": False, "max_steps": int(whole("budget.steps", 1)) * updates}
     warmup, kind = int(whole("optimizer.warmup_steps", 0)), text_at(config, "optimizer.schedule")
     kind = "constant_with_warmup" if kind == "constant" and warmup else kind
-    args |= {"lr_scheduler_type": kind, "warmup_steps": warmup * updates} | _loss(config) | _batches(config, size)
+    args |= {"lr_scheduler_type": kind, "warmup_steps": warmup * updates}
+    args |= _loss(config) | _batches(config, size)
     if args["beta"]:
         args["use_bias_correction_kl"] = False
     if at("algorithm.kl.reference") == "synced":
