@@ -259,9 +259,8 @@ def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     counts = means.stretches
     if row["status"] != "finished" or row["attempt"] != 1 or counts is None:
         return
-    made = evaluations(
-        sum(counts.finite) + sum(counts.missing), int(stored.number_at(row["config"], "budget.eval_every", 0))
-    )
+    every = int(stored.number_at(row["config"], "budget.eval_every", 0))
+    made = evaluations(sum(counts.finite) + sum(counts.missing), every)
     if made:
         whole = (row["finished_at"] - row["started_at"]).total_seconds()
         summed = sum(mean * finite for mean, finite in zip(means.value, counts.finite, strict=True) if mean)

@@ -90,10 +90,8 @@ def take(
         return None
     before = (attempt.c.run_id == row["id"]) & (attempt.c.attempt == row["attempt"] - 1)
     if tx.execute(select(attempt.c.attempt).where(before, attempt.c.outcome.is_(None))).first():
-        line = p.LogLine(
-            level="warning", message=f"attempt {row['attempt'] - 1} ended: its worker was not heard any more"
-        )
-        events.log(tx, row["id"], row["attempt"] - 1, line, at)
+        text = f"attempt {row['attempt'] - 1} ended: its worker was not heard any more"
+        events.log(tx, row["id"], row["attempt"] - 1, p.LogLine(level="warning", message=text), at)
     secret = secrets.token_urlsafe(32)
     tx.execute(
         insert(attempt).values(

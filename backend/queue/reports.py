@@ -171,12 +171,8 @@ def _store_steps(tx: Connection, row: RowMapping, attempt: int, new: Sequence[tu
         )
         raise Invalid(FieldError("metrics", text))
     metrics.store(tx, run_id, attempt, measured)
-    groups.store(
-        tx,
-        run_id,
-        attempt,
-        [(step, one.sent.groups, one.trace.completions if one.trace else ()) for step, one in new],
-    )
+    sampled = [(step, one.sent.groups, one.trace.completions if one.trace else frozenset()) for step, one in new]
+    groups.store(tx, run_id, attempt, sampled)
     traces.record(tx, run_id, attempt, [(step, one.trace) for step, one in new if one.trace is not None])
     values: dict[str, Any] = {}
     for step, of_step in measured:
