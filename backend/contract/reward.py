@@ -242,12 +242,15 @@ class Gate(Frozen):
     at_least: float = Field(1.0, ge=-1000, le=1000, description="The raw score that the required reward must reach.")
 
 
+def _right_and_well_formed() -> list[RewardFunction]:
+    return [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)]
+
+
 class Rewards(Frozen):
     """The whole scoring: functions, gates, and what happens when a function fails."""
 
     functions: Annotated[list[RewardFunction], Field(min_length=1, max_length=16)] = Field(
-        default_factory=lambda: [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)],
-        description="The reward functions; their weighted scores are added up.",
+        default_factory=_right_and_well_formed, description="The reward functions; their weighted scores are added up."
     )
     gates: Annotated[list[Gate], Field(max_length=16)] = Field(
         default_factory=list, description="Rewards that count only if another one is high enough."

@@ -158,6 +158,6 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         facts = replace(facts, given=body.given, refused=[*said, *others])
         if body.parent_id is not None and body.fork_at is None:
             facts = of_copy(tx, facts, config, body.parent_id)
-        elif body.parent_id is not None:
+        elif body.parent_id is not None and body.fork_at is not None:
             facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
     return preflight(config, facts)
