@@ -173,15 +173,10 @@ def main() -> None:
             _require_guarded(settings)
             make_private(settings.home)
             Reserve(settings.home).give_up_if_full()
-            held.enter_context(
-                alone(
-                    settings.home / "backend.lock",
-                    f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}",
-                    lambda who: (
-                        f"a backend already serves {settings.home}: {who}. Stop it, or name another home with --home"
-                    ),
-                )
-            )
+            this = f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}"
+            there, advice = f"a backend already serves {settings.home}", "Stop it, or name another home with --home"
+            one = alone(settings.home / "backend.lock", this, lambda who: f"{there}: {who}. {advice}")
+            held.enter_context(one)
             sockets = listen(settings.backend_host, settings.backend_port)
             app = create_app(settings)
         gc.collect()

@@ -51,10 +51,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 400, 401 or 403."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        refusal = self._refusal(scope)
+        refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
         if refusal is None:
             await self.app(scope, receive, send)
         else:

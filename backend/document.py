@@ -58,11 +58,12 @@ def document(app: FastAPI) -> dict[str, Any]:
         made = get_openapi(title=app.title, version=app.version, routes=app.routes)
         error = ErrorAnswer.model_json_schema(ref_template=REFERENCE)
         content = {"application/json": {"schema": {"$ref": REFERENCE.format(model=ErrorAnswer.__name__)}}}
-        shared = made["components"]["schemas"] | _definitions(error) | {"ErrorAnswer": error}
+        # what a schema defines for itself: in the document all definitions lie in one place
+        shared = made["components"]["schemas"] | error.pop("$defs", {}) | {"ErrorAnswer": error}
         for path, operations in made["paths"].items():
             for operation in operations.values():
                 for body in operation.get("requestBody", {}).get("content", {}).values():
-                    shared |= _definitions(body["schema"])
+                    shared |= body["schema"].pop("$defs", {})
                 statuses = OPEN_ERRORS if path == OPEN else ERRORS
                 operation["responses"] |= {
                     str(status): {"description": ERRORS[status], "content": content} for status in statuses
@@ -79,8 +80,3 @@ def answer(request: Request) -> dict[str, Any]:
     """This document."""
     # FastAPI keeps the functions of routes for good: this one must not hold an application
     return document(request.app)
-
-
-def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a schema defines for itself: in the document all definitions lie in one place."""
-    return dict(schema.pop("$defs", {}))

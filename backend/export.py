@@ -6,7 +6,6 @@ JSON lines are {"kind": "run" | "metrics" | "group", <kind>: {…}}; groups and 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from fastapi import APIRouter
 from sqlalchemy import Connection, select, tuple_
 
-from backend.answers import Lines, Parquet, file
+from backend.answers import Lines, Parquet, Sink, file
 from backend.contract.base import Json, to_json
 from backend.contract.groups import Group
 from backend.errors import Conflict
@@ -210,31 +209,12 @@ def _parquet(schema: pa.Schema, pages: Iterator[list[dict[str, Any]]]) -> Iterat
 
 
 def _written(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
-    sink = _Sink()
+    sink = Sink()
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for table in tables:
             writer.write_table(table)
-            yield sink.take()
-    yield sink.take()
-
-
-class _Sink(BytesIO):
-    """A file that gives away what was written to it, and still knows its position."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._given = 0
-
-    def tell(self) -> int:
-        return self._given + super().tell()
-
-    def take(self) -> bytes:
-        """What was written since."""
-        data = self.getvalue()
-        self._given += len(data)
-        self.seek(0)
-        self.truncate()
-        return data
+            yield sink.taken()
+    yield sink.taken()
 
 
 router = APIRouter(prefix="/api/v1", tags=["export"])

@@ -80,11 +80,8 @@ def run(up: Up, say: Callable[[str], None]) -> None:
             _start(up, supervisor, say)
             supervisor.watch()
         finally:
-            say(
-                "stopping"
-                if up.viewed
-                else "stopping: the worker puts its run back into the queue (Ctrl-C again does not wait)"
-            )
+            what = "the worker puts its run back into the queue (Ctrl-C again does not wait)"
+            say("stopping" if up.viewed else f"stopping: {what}")
             supervisor.stop()
             say(f"stopped; `groupscope {up.verb}` continues where it stopped")
 
@@ -125,17 +122,14 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
         if up.quickstart:
             submit_quickstart(client, say)
         if supervisor.wait_until(lambda: _answers(f"{up.address}/_stcore/health"), DASHBOARD_PATIENCE):
-            page = up.address if up.viewed is None else f"{up.address}{_viewed(supervisor, client)}"
+            page = up.address
+            if up.viewed is not None:  # the run that is imported, or the list if there are several, or none yet
+                supervisor.wait_until(lambda: bool(client.runs(kind="recorded", limit=1).items), IMPORT_PATIENCE)
+                imported = client.runs(kind="recorded", limit=2).items
+                page += f"/run?id={imported[0].id}" if len(imported) == 1 else ""
             say(f"open {page}   (Ctrl-C stops everything; runs go on when you start again)")
             if up.browser:
                 webbrowser.open(page)
-
-
-def _viewed(supervisor: Supervisor, client: Client) -> str:
-    """The page of the run that is imported, or the list if there are several, or none yet."""
-    supervisor.wait_until(lambda: bool(client.runs(kind="recorded", limit=1).items), IMPORT_PATIENCE)
-    found = client.runs(kind="recorded", limit=2).items
-    return f"/run?id={found[0].id}" if len(found) == 1 else ""
 
 
 def view_home(viewed: Path) -> Path:

@@ -1,7 +1,6 @@
 """A checkpoint's files, where the backend reaches them: below `<home>/checkpoints`, whatever a worker wrote, and in the bucket of its settings."""
 
 import hashlib
-import io
 import json
 import shutil
 import zipfile
@@ -11,7 +10,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from sqlalchemy import RowMapping
 
-from backend.answers import Zip, file
+from backend.answers import Sink, Zip, file
 from backend.bucket.bucket import COPIES, Bucket, BucketTrouble, Damaged
 from backend.checkpoints import store
 from backend.contract import records as r
@@ -94,7 +93,7 @@ def _zipped(members: Iterable[tuple[str, Iterator[bytes]]]) -> Iterator[bytes]:
 
     Breaks off where a member is removed meanwhile, so that a part is never taken for the whole.
     """
-    sink = _Sink()
+    sink = Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as zipped:
         for name, chunks in members:
             with zipped.open(name, "w", force_zip64=True) as entry:
@@ -102,27 +101,6 @@ def _zipped(members: Iterable[tuple[str, Iterator[bytes]]]) -> Iterator[bytes]:
                     entry.write(chunk)
                     yield sink.taken()
     yield sink.taken()
-
-
-class _Sink(io.RawIOBase):
-    """What zipfile writes to, since it cannot yield."""
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object, /) -> int:
-        chunk = bytes(memoryview(data))  # type: ignore[arg-type]  # zipfile writes bytes
-        self._chunks.append(chunk)
-        return len(chunk)
-
-    def taken(self) -> bytes:
-        """What has been written since the last time."""
-        data = b"".join(self._chunks)
-        self._chunks.clear()
-        return data
 
 
 def remove(home: Path, run_id: int) -> None:

@@ -35,7 +35,9 @@ def configured(tx: Connection, run_id: int, asked: ReplayCreate) -> ReplayConfig
     if step < history.segments(tx, run_id)[-1].first:
         of = history.owner(tx, run_id, step)
         return f"the step is of run {of}, from which this one was forked; it can be done again there"
-    if step >= row["step"] or not _has_groups(tx, run_id, step):
+    here = (prompt_group.c.run_id == run_id) & (prompt_group.c.step == step) & history.live(prompt_group.c.step)
+    group = select(prompt_group.c.id).join(attempt, history.of_attempt(prompt_group)).where(here).limit(1)
+    if step >= row["step"] or tx.execute(group).first() is None:
         return f"run {run_id} has no step {step} with groups"
     way = way_to(tx, run_id, step, last=step)
     if isinstance(way, str):
@@ -91,11 +93,8 @@ def way_to(tx: Connection, run_id: int, step: int, *, last: int) -> Way | str:
     if own and found is None:
         return f"the checkpoint from which the run was forked, after {own} steps, is gone"
     if step - start > MOST_REPEATED:
-        begins = (
-            f"its nearest checkpoint before it is that after {start:,} steps"
-            if start
-            else "it has no checkpoint before it"
-        )
+        nearest = f"its nearest checkpoint before it is that after {start:,} steps"
+        begins = nearest if start else "it has no checkpoint before it"
         return f"{begins}, and at most {MOST_REPEATED} steps are done again to reach one; more checkpoints (budget.checkpoint_every, budget.keep) would allow it"
     computed = _computed_by(tx, run_id, start, last)
     return computed if isinstance(computed, str) else Way(found, computed["device"], computed["versions"])
@@ -157,16 +156,6 @@ def repeatable(row: RowMapping) -> GrpoConfig | str:
     if config.compute.processes > 1:
         return f"{config.compute.processes} processes trained it, whose sums are rounded in another order than those of the one that replays"
     return config
-
-
-def _has_groups(tx: Connection, run_id: int, step: int) -> bool:
-    here = (prompt_group.c.run_id == run_id) & (prompt_group.c.step == step)
-    query = (
-        select(prompt_group.c.id)
-        .join(attempt, history.of_attempt(prompt_group))
-        .where(here, history.live(prompt_group.c.step))
-    )
-    return tx.execute(query.limit(1)).first() is not None
 
 
 def _computed_by(tx: Connection, run_id: int, first: int, last: int) -> RowMapping | str:

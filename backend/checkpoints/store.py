@@ -83,14 +83,16 @@ def _fitting(tx: Connection, run_id: int, step: int, *, scores: bool) -> RowMapp
     return found
 
 
-def newest_in(tx: Connection, run_id: int, store: str) -> list[RowMapping]:
-    """The live checkpoints that lie in a store, the one with the most steps first."""
-    return [row for row in reversed(live(tx, run_id)) if row["store"] == store]
-
-
 def reference(row: RowMapping) -> p.CheckpointRef:
     """How a claim names it."""
     return p.CheckpointRef.model_validate(dict(row))
+
+
+def named_by(tx: Connection, source: str) -> p.CheckpointRef | None:
+    """The checkpoint that a source names, if it names one that is there."""
+    named = checkpoint_of(source)
+    row = live_at(tx, *named) if named else None
+    return reference(row) if row is not None else None
 
 
 def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
@@ -109,10 +111,8 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
             continue
         lies = str(row["store"])
         if found is not None and lies != found:
-            text = (
-                f"this checkpoint lies in the store {lies} and the run's other one in {found}: no worker reaches both"
-            )
-            errors.append(FieldError(field, text))
+            where = f"this checkpoint lies in the store {lies} and the run's other one in {found}"
+            errors.append(FieldError(field, f"{where}: no worker reaches both"))
         found = found or lies
     if errors:
         raise Invalid(*errors)
@@ -121,12 +121,5 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
 
 def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p.CheckpointRef]:
     """What a worker needs to open the reward models, by their source; one that is gone is left out."""
-    references = {}
-    for field, source in sources_in(config):
-        if field in ("model.source", ORIGIN):
-            continue
-        named = checkpoint_of(source)
-        row = live_at(tx, *named) if named else None
-        if row is not None:
-            references[source] = reference(row)
-    return references
+    models = [source for field, source in sources_in(config) if field not in ("model.source", ORIGIN)]
+    return {source: found for source in models if (found := named_by(tx, source)) is not None}

@@ -286,12 +286,12 @@ class Client:
         query = q.StepQuery(after_step=after_step)
         return self._to.get(r.Page[StepSummary], f"/api/v1/runs/{run_id}/steps", query).items
 
-    def all_groups(self, run_id: int) -> list[Group]:
-        """Every group of a run, with its completions."""
+    def all_groups(self, run_id: int, step: int | None = None) -> list[Group]:
+        """Every live group of a run, or of a step of it, with its completions."""
         groups: list[Group] = []
         cursor: str | None = None
         while True:
-            page = self.groups(run_id, limit=200, sort="step", cursor=cursor)
+            page = self.groups(run_id, step=step, limit=200, cursor=cursor)
             groups += [self.group(one.id) for one in page.items]
             cursor = page.next_cursor
             if cursor is None:
@@ -328,14 +328,7 @@ class Client:
 
     def step_groups(self, run_id: int, step: int) -> list[Group]:
         """Every live group of a step, with its completions."""
-        groups: list[Group] = []
-        cursor: str | None = None
-        while True:
-            page = self.groups(run_id, step=step, limit=200, cursor=cursor)
-            groups += [self.group(one.id) for one in page.items if not one.superseded]
-            cursor = page.next_cursor
-            if cursor is None:
-                return groups
+        return self.all_groups(run_id, step)
 
     def step_metrics(self, run_id: int, step: int) -> dict[str, float | None]:
         """The metrics of a step by name."""

@@ -43,8 +43,11 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
     placed["rewards"] = {**_part(base, "rewards"), "functions": [*own, *lengths]}
     if _part(recipe, "model").get("source") == _part(base, "model").get("source"):
         placed["optimizer"] = {**_part(base, "optimizer"), **_said(recipe, "optimizer", Optimizer())}
-        size = _said(recipe, "sampling", Sampling()).get("group_size")
-        placed["sampling"] = _in_groups(_part(base, "sampling"), size)
+        sampling, size = _part(base, "sampling"), _said(recipe, "sampling", Sampling()).get("group_size")
+        prompts, each = sampling.get("prompts_per_step"), sampling.get("group_size")
+        if isinstance(size, int) and isinstance(prompts, int) and isinstance(each, int):  # as many completions
+            sampling = {**sampling, "group_size": size, "prompts_per_step": max(1, prompts * each // size)}
+        placed["sampling"] = sampling
     return warmed_up(placed)
 
 
@@ -80,14 +83,6 @@ def over_seeds(named: Sequence[tuple[str, Mapping[str, Json]]], seeds: Sequence[
 def _said(recipe: Mapping[str, Json], part: str, default: Optimizer | Sampling) -> dict[str, Json]:
     silent = default.model_dump(mode="json")
     return {name: value for name, value in _part(recipe, part).items() if value != silent.get(name)}
-
-
-def _in_groups(sampling: dict[str, Json], size: Json) -> dict[str, Json]:
-    """The same number of completions, in groups of another size."""
-    prompts, own = sampling.get("prompts_per_step"), sampling.get("group_size")
-    if not (isinstance(size, int) and isinstance(prompts, int) and isinstance(own, int)):
-        return sampling
-    return {**sampling, "group_size": size, "prompts_per_step": max(1, prompts * own // size)}
 
 
 def warmed_up(config: dict[str, Json]) -> dict[str, Json]:

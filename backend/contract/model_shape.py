@@ -90,14 +90,12 @@ def shape_in(config: Mapping[str, Json]) -> ModelShape:
     if experts := next((name for name in config if "expert" in name and config[name]), None):
         raise ValueError(f"{kind} has experts ({experts}), whose memory is not counted here")
     if config.get("text_config"):
-        raise ValueError(
-            f"{kind} has other parts than a language model (text_config), whose memory is not counted here"
-        )
+        text = f"{kind} has other parts than a language model (text_config), whose memory is not counted here"
+        raise ValueError(text)
     said = dict(_LEFT_OUT.get(kind, {})) | {name: value for name, value in config.items() if value is not None}
     if missing := [name for name in _NEEDED if name not in said]:
-        raise ValueError(
-            f"{kind} has other layers than Llama's, which are not counted here: its config.json lacks {missing[0]}"
-        )
+        text = f"{kind} has other layers than Llama's, which are not counted here: its config.json lacks {missing[0]}"
+        raise ValueError(text)
     heads, hidden = said["num_attention_heads"], said["hidden_size"]
     each = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     try:

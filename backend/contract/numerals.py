@@ -148,10 +148,9 @@ def _numeral(match: re.Match[str]) -> Numeral | None:
     sign = -1 if match["sign"] and match["sign"].strip() != "+" else 1
     value, *others = (sign * (Fraction(match["whole"] or 0) + one / divisor) * scale for one in values)
     others = [-value] if match["dash"] else others
+    end = match.end() if match["unit"] is None or unit in _SCALES else match.start("unit")
     return Numeral(
-        match[0][
-            : (match.end() if match["unit"] is None or unit in _SCALES else match.start("unit")) - match.start()
-        ].strip(),
+        match.string[match.start() : end].strip(),
         value,
         others[0] if others else None,
         percent=match["percent"] is not None,

@@ -99,20 +99,16 @@ class Claim(Record):
     earlier: list[CheckpointRef] = []  # those before it, the newest first, should that one be damaged
     source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
     reward_checkpoints: dict[str, CheckpointRef] = {}  # by source, what the rewards of kind reward_model name
-    model_commit: str | None = (
-        None  # of the Hub model from which an earlier attempt began: this one begins from the same
-    )
-    kept: list[str] | None = (
-        None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
-    )
+    # of the Hub model from which an earlier attempt began: this one begins from the same
+    model_commit: str | None = None
+    # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
+    kept: list[str] | None = None
     replayed: ReplayedRun | None = None  # of a replay: `resume` is then a checkpoint of that run
-    forked_at: int | None = (
-        None  # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
-    )
+    # the run goes on from here, by another run's checkpoint until it has its own: it never begins at 0
+    forked_at: int | None = None
     trunk_config: dict[str, Json] | None = None  # of the run whose checkpoint that is, until this one has its own
-    repeats: dict[str, Json] | None = (
-        None  # how the steps from there to `forked_at` were trained, which are first done again exactly
-    )
+    # how the steps from there to `forked_at` were trained, which are first done again exactly
+    repeats: dict[str, Json] | None = None
     scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 

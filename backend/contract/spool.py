@@ -15,6 +15,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -98,7 +99,8 @@ class Spool:
         self._send, self._on_lost, self._cap = deliver, on_lost, cap_bytes
         self._on_taken = on_taken
         self._secret = secret  # in each record, for the process that may have to send it instead of this one
-        self._file = open(self.path, "w+b", buffering=0, opener=_private)  # noqa: SIM115 — close() closes it
+        private = partial(os.open, mode=0o600)
+        self._file = open(self.path, "w+b", buffering=0, opener=private)  # noqa: SIM115 — close() closes it
         self._changed = threading.Condition()
         self._waiting: deque[_Record] = deque()  # still to be sent; the first of them is at _begin
         self._begin = self._end = 0
@@ -111,7 +113,8 @@ class Spool:
 
     def append(self, kind: str, message: BaseModel) -> None:
         """Store a message durably and let the thread send it. Raises SpoolFull, Refused, Damaged, and OSError (a full disk)."""
-        record = _frame(kind, message, self._secret)
+        body = json.dumps({"kind": kind, "body": message.model_dump_json(), "secret": self._secret}).encode()
+        record = b"%08x %s\n" % (zlib.crc32(body), body)
         with self._changed:
             if self.trouble is not None:
                 raise self.trouble
@@ -325,19 +328,9 @@ def read(path: Path) -> Iterator[tuple[str, Sent, str]]:
     """The whole records of a spool file, each with its claim's secret, up to the first that cannot be read."""
     with path.open("rb") as file:
         for line in file:
-            message = _parse(line)
-            if message is None:
+            if (message := _parse(line)) is None:
                 return
             yield message
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _frame(kind: str, message: BaseModel, secret: str) -> bytes:
-    body = json.dumps({"kind": kind, "body": message.model_dump_json(), "secret": secret}).encode()
-    return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def _parse(line: bytes) -> tuple[str, Sent, str] | None:

@@ -122,12 +122,8 @@ def surrogate_of(theirs: Settings) -> dict[str, Json] | None:
         low = theirs.get("epsilon", 0.2)
         high = theirs.get("epsilon_high")
         high = low if high is None else high
-        named = (
-            {"cap": high}
-            if loss[0] == "cispo"
-            else {"epsilon_low": low, "epsilon_high": high, "delta": None}
-            | {**({"delta": theirs["delta"]} if "delta" in theirs else {})}
-        )
+        clip = {"epsilon_low": low, "epsilon_high": high, "delta": theirs.get("delta")}
+        named = {"cap": high} if loss[0] == "cispo" else clip
     return {"kind": loss[0], **named}
 
 
@@ -140,7 +136,10 @@ def settings_for(config: Settings) -> dict[str, Json]:
     updates, size = int(whole("algorithm.updates_per_batch", 1)), int(whole("sampling.group_size", 1))
     args: dict[str, Json] = {name: at(ours) for name, ours, _ in SHARED}
     args |= {"disable_dropout": True, "sync_ref_model": False, "max_steps": int(whole("budget.steps", 1)) * updates}
-    args |= _schedule(config, updates) | _loss(config) | _batches(config, size)
+    warmup, kind = int(whole("optimizer.warmup_steps", 0)), text_at(config, "optimizer.schedule")
+    kind = "constant_with_warmup" if kind == "constant" and warmup else kind
+    args |= {"lr_scheduler_type": kind, "warmup_steps": warmup * updates}
+    args |= _loss(config) | _batches(config, size)
     if args["beta"]:
         args["use_bias_correction_kl"] = False
     if at("algorithm.kl.reference") == "synced":
@@ -164,12 +163,6 @@ def settings_for(config: Settings) -> dict[str, Json]:
         names = {"lora_r": "rank", "lora_alpha": "alpha", "lora_target_modules": "target_modules"}
         args |= {"use_peft": True, **{theirs: get(lora, ours) for theirs, ours in names.items()}}
     return args
-
-
-def _schedule(config: Settings, updates: int) -> dict[str, Json]:
-    warmup, kind = int(number_at(config, "optimizer.warmup_steps", 0)), text_at(config, "optimizer.schedule")
-    constant = "constant_with_warmup" if warmup else "constant"
-    return {"lr_scheduler_type": constant if kind == "constant" else kind, "warmup_steps": warmup * updates}
 
 
 def _loss(config: Settings) -> dict[str, Json]:

@@ -4,7 +4,7 @@ A script that this program wrote has both halves: TRL's settings, and beside the
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -87,10 +87,8 @@ class _Reading:
     theirs: Settings
     config: dict[str, Json]
     computed: Collection[str]
-
-    def __post_init__(self) -> None:
-        self.remarks: list[str] = []
-        self.used: set[str] = {name for name, _, _ in SHARED}
+    remarks: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=lambda: {name for name, _, _ in SHARED})
 
     def read(self) -> None:
         for name, ours, default in SHARED:

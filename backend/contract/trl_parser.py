@@ -169,19 +169,16 @@ def _take(
                 script.settings[theirs] = _literal(value, script.constants)
             except _Computed:
                 script.computed[theirs] = value.lineno
-                if OURS not in script.constants or not _is_of_parts(value):
+                of_parts = any(isinstance(one, ast.Name) and one.id == PARTS for one in ast.walk(value))
+                if OURS not in script.constants or not of_parts:
                     script.remarks.append(f"`{name}` is computed in line {value.lineno}: set it here")
 
 
-def _is_of_parts(value: ast.expr) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == PARTS for one in ast.walk(value))
-
-
 def _called(call: ast.Call) -> str:
-    function = call.func
-    return (
-        function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
-    )
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 class _Computed(Exception):

@@ -49,6 +49,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
     )
     written = f"FILES = {_literal(dict(files))}  # the rewards of your own, as they were\n" if files else ""
     evaluates = "eval_steps" in args
+    keywords = ", ".join(f"{name}={_literal(value)}" for name, value in adapter.items())
     return "".join(
         [
             '"""A run of Groupscope as a script for TRL 1.16; its groups are seen in Groupscope, too.\n\n',
@@ -71,7 +72,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
             "trainer = GRPOTrainer(\n    model=parts.model,\n    processing_class=parts.tokenizer,\n    args=args,\n",
             "    reward_funcs=parts.reward_functions,\n    train_dataset=Dataset.from_list(parts.rows),\n",
             "    eval_dataset=Dataset.from_list(parts.held_out_rows),\n" if evaluates else "",
-            f'    peft_config=LoraConfig({_keywords(adapter)}, task_type="CAUSAL_LM"),\n' if is_adapted else "",
+            f'    peft_config=LoraConfig({keywords}, task_type="CAUSAL_LM"),\n' if is_adapted else "",
             ")\n",
             f"groupscope.watch(trainer, name={_literal(name)})\n",
             "trainer.train()\n",
@@ -100,7 +101,3 @@ def _between(opening: str, parts: list[str], closing: str, indent: int) -> str:
         return line
     inner, outer = " " * (indent + 4), " " * indent
     return f"{opening}\n{''.join(f'{inner}{part},{chr(10)}' for part in parts)}{outer}{closing}"
-
-
-def _keywords(values: Mapping[str, Json]) -> str:
-    return ", ".join(f"{name}={_literal(value)}" for name, value in values.items())

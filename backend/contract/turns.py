@@ -29,7 +29,7 @@ _BEGINS = re.compile(
     r"|(\[/?INST\])|###\s*(Instruction|Response):"
 )
 _ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>|</?s>|<bos>")
-_MARKED = {"[INST]": "user", "[/INST]": "assistant", "instruction": "user", "response": "assistant"}
+_MARKED = _ROLES | {"[inst]": "user", "[/inst]": "assistant", "instruction": "user", "response": "assistant"}
 _ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
@@ -97,9 +97,7 @@ def spoken(text: str) -> Turns:
     if _BEGINS.search(text):
 
         def name(mark: re.Match[str]) -> str:
-            found = next(part for part in mark.groups() if part)
-            role = _MARKED.get(found) or _MARKED.get(found.casefold()) or _ROLES.get(found.casefold(), "system")
-            return f"\n\n{role.capitalize()}: "
+            return f"\n\n{_MARKED.get(mark[mark.lastindex or 0].casefold(), 'system').capitalize()}: "
 
         text = _ENDS.sub("", _BEGINS.sub(name, text))
     marks = list(_SPEAKER.finditer(text))

@@ -170,8 +170,7 @@ def _same(rest: str, one: Numeral, expected: Numeral) -> Verdict:
 
 def _other_unit(one: Numeral, expected: Numeral) -> Unclear | None:
     units = {numeral.unit.removesuffix("s") for numeral in (one, expected) if numeral.unit}
-    is_other = len(units) == 2
-    return Unclear(f"the answer is in {one.unit}, and the reference in {expected.unit}") if is_other else None
+    return Unclear(f"the answer is in {one.unit}, and the reference in {expected.unit}") if len(units) == 2 else None
 
 
 def text_verdict(answer: str, reference: str) -> Verdict:

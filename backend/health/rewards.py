@@ -232,19 +232,12 @@ def unscored(facts: Facts) -> Finding | None:
 )
 def length_drift(facts: Facts) -> Finding | None:
     """If the reward rises with the length, the task may well need the length."""
-    length, reward, earlier = (
-        facts.recent("completions/mean_length"),
-        facts.recent("reward").mean,
-        facts.began("reward").mean,
-    )
+    length, reward = facts.recent("completions/mean_length"), facts.recent("reward").mean
+    earlier = facts.began("reward").mean
     before, now = facts.began("completions/mean_length").mean, length.mean
-    if (
-        not before
-        or not now
-        or 1 / LENGTH_FACTOR < now / before < LENGTH_FACTOR
-        or facts.solved()
-        or facts.risen(BETTER)
-    ):
+    if not before or not now or 1 / LENGTH_FACTOR < now / before < LENGTH_FACTOR:
+        return None
+    if facts.solved() or facts.risen(BETTER):
         return None
     longer, gained = now > before, ""
     if earlier is not None and reward is not None:

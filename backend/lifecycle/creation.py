@@ -120,11 +120,6 @@ def default_name(config: RunConfig) -> str:
     return f"{recipe}{what} on {model}"
 
 
-def copy_name(name: str, suffix: str) -> str:
-    """What a clone or a fork without a name is called."""
-    return name if name.endswith(suffix) else name[: 200 - len(suffix)] + suffix
-
-
 def overridden(config: Mapping[str, Json], overrides: Mapping[str, Json]) -> RunConfig:
     """The configuration with the overrides in place, validated anew. Raises Invalid."""
     changed = copy.deepcopy(dict(config))

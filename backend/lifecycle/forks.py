@@ -22,9 +22,8 @@ from backend.field_errors import FieldError
 from backend.runs import store
 from backend.runs.needs import Needs, needs_of
 from backend.storage import history
-from backend.storage.tables import run, trunk
+from backend.storage.tables import run, trunk, upload
 from backend.telemetry import summary
-from backend.uploads import store as uploads
 
 FIXED = {
     "model.source": "the checkpoint has the weights of that model",
@@ -93,7 +92,7 @@ def _between(tx: Connection, parent_id: int, owner: int, config: GrpoConfig, ste
     trained, data = replays.repeatable(row), row["upload_id"]
     if isinstance(trained, str):
         way: replays.Way | str = trained
-    elif data is not None and not uploads.is_there(tx, data):
+    elif data is not None and tx.execute(select(upload.c.id).where(upload.c.id == data)).first() is None:
         way = f"upload {data}, on which these steps were trained, is deleted"
     elif config.compute.processes > 1:
         way = f"{config.compute.processes} processes are asked for, and the steps up to there are done again by one"
@@ -120,11 +119,8 @@ def _misfits(before: Mapping[str, Json], config: GrpoConfig, step: int) -> Itera
             )
     critics = [get(one, "algorithm.advantage.kind") == "gae" for one in (dict(before), now)]
     if critics[0] != critics[1]:
-        what = (
-            "has no value head, which this advantage needs"
-            if critics[1]
-            else "has a value head, which this advantage would not train"
-        )
+        what = "has a value head, which this advantage would not train"
+        what = "has no value head, which this advantage needs" if critics[1] else what
         yield FieldError("config.algorithm.advantage", f"the checkpoint {what}; clone the run to begin at step 0")
     if config.budget.steps <= step:
         yield FieldError("config.budget.steps", f"the fork begins after {step} steps; let it have more")

@@ -107,8 +107,9 @@ def fork_run(services: ServicesDep, run_id: RowId, body: r.RunFork) -> r.Run:
 def _copy(services: Services, run_id: int, body: r.RunClone, suffix: str, fork_at: int | None = None) -> r.Run:
     with services.database.read() as tx:
         original = store.row_of(tx, run_id)
+    name: str = original["name"]
     copy = r.RunCreate(
-        name=body.name or creation.copy_name(original["name"], suffix),
+        name=body.name or (name if name.endswith(suffix) else name[: 200 - len(suffix)] + suffix),
         config=overridden(original["config"], body.overrides),
         tags=original["tags"],
         priority=original["priority"],

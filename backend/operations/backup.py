@@ -222,7 +222,9 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
         raise CannotBackUp(f"{home} exists and is not empty: move it away, or name another directory with --home")
     home.absolute().parent.mkdir(parents=True, exist_ok=True)
     there = home.exists()  # perhaps a disk of its own, with its `lost+found`, or a link: nothing can take its place
-    with _scratch(home if there else home.absolute().parent) as scratch:
+    beside = home if there else home.absolute().parent  # on the home's disk; it is gone afterwards, or became the home
+    with tempfile.TemporaryDirectory(prefix=".restoring.", dir=beside, ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
         _require_room(scratch, archive.stat().st_size)
         written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
         try:
@@ -239,16 +241,6 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
             for part in sorted(scratch.iterdir(), key=lambda part: part.name == DATABASE):
                 os.replace(part, home / part.name)
     return BackedUp(len(written), sum(size for size, _ in written.values()), runs)
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder in this one, on the home's disk, which is gone afterwards unless it became the home."""
-    scratch = Path(tempfile.mkdtemp(prefix=".restoring.", dir=folder))
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[int, str]]:

@@ -99,14 +99,10 @@ def _why_none(services: Services, run_id: int) -> str:
     if not pairs:
         return f"There are no judged pairs in run {run_id} yet; say of two completions which is better."
     if all(map(judged.of_probe, pairs)):
-        return (
-            f"All judged pairs of run {run_id} ({len(pairs)}) are of probes, whose prompts are held out from training; "
-            "judge completions of another group."
-        )
-    return (
-        f"No judged pair of run {run_id} can be trained on: each is of a probe or has an empty completion; judge completions of "
-        "another group."
-    )
+        why = f"All judged pairs of run {run_id} ({len(pairs)}) are of probes, whose prompts are held out from training"
+    else:
+        why = f"No judged pair of run {run_id} can be trained on: each is of a probe or has an empty completion"
+    return f"{why}; judge completions of another group."
 
 
 def _file_name(run_id: int) -> str:

@@ -4,7 +4,7 @@ Counted sampling reaches the token limit, so that estimate is high if completion
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -67,25 +67,18 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
         beside = ", evaluations not counted"
     elif due:
         beside = f"; {due} evaluation{'s' if due > 1 else ''} at {known:.1f} s each, as in similar runs; the total includes loading and checkpoints"
-    low, high = _most(times.seconds)
+    # between which nine of ten steps lay
+    cuts = quantiles(times.seconds, n=20, method="inclusive") if count >= FEWEST_STEPS else [None]
     return TimeEstimate(
         seconds_per_step=seconds,
-        low_seconds=low,
-        high_seconds=high,
+        low_seconds=cuts[0],
+        high_seconds=cuts[-1],
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
         basis=f"measured here over {count} similar step{'s' if count > 1 else ''}{' of another task' if times.other_task else ''} on {times.device}{beside}",
         with_evaluations=not due or known is not None,
         parts=parts,
         advice=_advice(parts, config) if parts else "",
     )
-
-
-def _most(seconds: Sequence[float]) -> tuple[float | None, float | None]:
-    """Between which nine of ten steps lay; None if there are too few to say."""
-    if len(seconds) < FEWEST_STEPS:
-        return None, None
-    cuts = quantiles(seconds, n=20, method="inclusive")
-    return cuts[0], cuts[-1]
 
 
 def evaluations(steps: int, every: int) -> int:

@@ -57,13 +57,10 @@ class Given:
         except ValueError as error:
             return cls(None, f"nothing can be estimated from the given config.json: {error}")
         kind = config["model_type"]
-        as_if = (
-            "" if kind in COUNTED else f"; {kind} is counted as if its layers were Llama's, which nobody has checked"
-        )
-        return cls(
-            shape,
-            f"estimated from the given config.json: {kind}, {shape.parameters / 1e6:,.0f} million parameters{as_if}",
-        )
+        text = f"estimated from the given config.json: {kind}, {shape.parameters / 1e6:,.0f} million parameters"
+        if kind not in COUNTED:
+            text += f"; {kind} is counted as if its layers were Llama's, which nobody has checked"
+        return cls(shape, text)
 
 
 def roomiest(workers: Iterable[Offers]) -> Offers | None:

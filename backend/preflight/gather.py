@@ -53,7 +53,10 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     data, read = _upload(tx, config), data_of(config)
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     alive = [one for one in workers.recent(tx, now, silence) if one.alive]
-    earlier = [] if isinstance(config, LookConfig) else _newest_runs(tx)
+    # training runs that a worker took; their configurations are compared here, since databases compare JSON differently
+    newest = select(run).where(runs.PRESENT, run.c.kind.not_in(LOOKS), run.c.attempt > 0).order_by(run.c.id.desc())
+    most = 0 if isinstance(config, LookConfig) else RUNS_LOOKED_AT
+    earlier = tx.execute(newest.limit(most)).mappings().all()
     of_model = [row for row in earlier if row["config"].get("model") == config.model.model_dump(mode="json")]
     similar = [row for row in of_model if _asked(row["config"]) == _asked(config.model_dump(mode="json"))]
     times = _step_times(tx, config, similar)
@@ -77,23 +80,23 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     )
 
 
-def of_copy(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int | None) -> Facts:
-    """The facts of a copy of a run, or of one that is to go on from a step of it. Raises NotFound."""
-    if step is None:
-        before = tx.execute(select(run.c.config).where(run.c.id == parent_id)).scalar_one_or_none() or {}
-        asked = config.model_dump(mode="json")
-        older = any(
-            stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST) < NEWEST
-            for path, one in stored.rewards_in(before)
-            if one["kind"] == "correctness" and stored.get(asked, path) is not None
-        )
-        if not older:
-            return facts
-        text = (
-            f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18** and 18 dollars "
-            "are 18, and a reference is found in its solution; what is in doubt is left unscored. Fork the run to keep its way"
-        )
-        return replace(facts, refused=[*facts.refused, Message(level="info", text=text)])
+def of_copy(tx: Connection, facts: Facts, config: RunConfig, parent_id: int) -> Facts:
+    """The facts of a copy of a run, which may read answers in another way."""
+    before = tx.execute(select(run.c.config).where(run.c.id == parent_id)).scalar_one_or_none() or {}
+    asked = config.model_dump(mode="json")
+    for path, one in stored.rewards_in(before):
+        reading = stored.number_at(before, f"{path.partition('.functions')[0]}.reading", FIRST)
+        if one["kind"] == "correctness" and reading < NEWEST and stored.get(asked, path) is not None:
+            text = (
+                f"run {parent_id} compared answers as they stand, and this one reads them as a person does: **18** and 18 dollars "
+                "are 18, and a reference is found in its solution; what is in doubt is left unscored. Fork the run to keep its way"
+            )
+            return replace(facts, refused=[*facts.refused, Message(level="info", text=text)])
+    return facts
+
+
+def of_fork(tx: Connection, facts: Facts, config: RunConfig, parent_id: int, step: int) -> Facts:
+    """The facts of a run that is to go on from a step of another one. Raises NotFound."""
     facts = replace(facts, begins_at=step)
     before = tx.execute(select(run.c.config).where(run.c.id == history.owner(tx, parent_id, step))).scalar_one_or_none()
     with suppress(ValidationError):  # an older version, or no such run
@@ -169,12 +172,6 @@ def _source_items(home: Path, config: RunConfig, upload: Upload | None) -> dict[
     found = reading.read(path, query, tuple(data.shares)).split.sources
     counts = {name: found[name].train if name in found else 0 for name in data.shares}
     return counts if all(counts.values()) else {}
-
-
-def _newest_runs(tx: Connection) -> Sequence[RowMapping]:
-    """Training runs that a worker took; their configurations are compared here, since databases compare JSON differently."""
-    query = select(run).where(runs.PRESENT, run.c.kind.not_in(LOOKS), run.c.attempt > 0)
-    return tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings().all()
 
 
 def _timed_runs(tx: Connection, rows: Iterable[RowMapping], devices: Collection[str]) -> Iterator[TimedRun]:
@@ -262,9 +259,8 @@ def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     counts = means.stretches
     if row["status"] != "finished" or row["attempt"] != 1 or counts is None:
         return
-    made = evaluations(
-        sum(counts.finite) + sum(counts.missing), int(stored.number_at(row["config"], "budget.eval_every", 0))
-    )
+    every = int(stored.number_at(row["config"], "budget.eval_every", 0))
+    made = evaluations(sum(counts.finite) + sum(counts.missing), every)
     if made:
         whole = (row["finished_at"] - row["started_at"]).total_seconds()
         summed = sum(mean * finite for mean, finite in zip(means.value, counts.finite, strict=True) if mean)

@@ -87,7 +87,8 @@ def shares_of_processes(config: GrpoConfig, _facts: Facts) -> Hints:
 
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
     """More prompts than there are items, in all or of a source with a share."""
-    asked, shares = config.budget.steps * config.sampling.prompts_per_step, _shares(config)
+    asked = config.budget.steps * config.sampling.prompts_per_step
+    shares: Mapping[str, float] = config.task.shares if isinstance(config.task, Dataset) else {}
     items = facts.source_items if shares else {"": facts.training_items or 0}
     whole = sum(shares.values())
     times = {name: asked * shares.get(name, 1.0) / (whole or 1.0) / count for name, count in items.items() if count}
@@ -108,11 +109,6 @@ def _times(value: float) -> str:
     if 1 <= value < 1.5:
         return "once"
     return f"{value:.0f} times" if value > 1 else f"{value:.1g} times"
-
-
-def _shares(config: GrpoConfig) -> Mapping[str, float]:
-    """The shares of the sources in the prompts; empty if prompts are drawn as the rows are."""
-    return config.task.shares if isinstance(config.task, Dataset) else {}
 
 
 def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
@@ -172,13 +168,9 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
 
 def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     """Later updates on a batch that nothing corrects."""
-    algorithm = config.algorithm
-    if (
-        algorithm.updates_per_batch > 1
-        and not algorithm.surrogate.uses_ratio
-        and algorithm.surrogate.weighs == "tokens"
-    ):
-        text = f"{algorithm.surrogate.kind} has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first use samples of an older policy without correcting for it; 1 is sound, and clip allows more"
+    updates, surrogate = config.algorithm.updates_per_batch, config.algorithm.surrogate
+    if updates > 1 and not surrogate.uses_ratio and surrogate.weighs == "tokens":
+        text = f"{surrogate.kind} has no ratio: of the {updates} updates on a batch, all but the first use samples of an older policy without correcting for it; 1 is sound, and clip allows more"
         yield _hint("warning", "algorithm.updates_per_batch", text, 1)
 
 
@@ -277,11 +269,8 @@ def disk(config: TrainingConfig, facts: Facts) -> Hints:
 
 def _checkpoint_bytes(config: TrainingConfig, shape: ModelShape) -> int:
     """The weights that are trained, the optimizer's moments of them, and a reference that follows them."""
-    followed = (
-        isinstance(config, GrpoConfig)
-        and config.algorithm.needs_reference
-        and config.algorithm.kl.reference == "synced"
-    )
+    algorithm = config.algorithm if isinstance(config, GrpoConfig) else None
+    followed = algorithm is not None and algorithm.needs_reference and algorithm.kl.reference == "synced"
     return FLOAT32 * (1 + ADAMW_STATES + followed) * trained_parameters(config.model, shape)
 
 
@@ -416,21 +405,14 @@ PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] 
     repeated_pairs,
 )
 
-SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (
-    model_source,
-    context,
-    workers,
-    offers,
-    reward_columns,
-)
-
 
 def hints(config: RunConfig, facts: Facts) -> list[Message]:
     """What the rules say; a warning, or a fix, that the unchanged recipe gets too is only noted, since it is so on purpose."""
     if isinstance(config, ReplayConfig):
         return [message for rule in (workers, offers) for message in rule(config, facts)]
     if isinstance(config, SampleConfig):
-        return [message for rule in SAMPLE_RULES for message in rule(config, facts)]
+        rules = (model_source, context, workers, offers, reward_columns)
+        return [message for rule in rules for message in rule(config, facts)]
     if not isinstance(config, GrpoConfig):
         return [message for rule in PAIR_RULES for message in rule(config, facts)]
     intended = _of_recipe(config.recipe)

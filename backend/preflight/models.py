@@ -13,7 +13,7 @@ from backend.contract.config import LOOKS, LookConfig, RunConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.model_choice import ModelChoice, Models, Place, StartingSettings
 from backend.contract.preflight import Preflight
-from backend.contract.records import OfferedModel, Worker
+from backend.contract.records import Worker
 from backend.contract.replay import ReplayConfig
 from backend.preflight.facts import Facts, roomiest
 from backend.preflight.gather import origin_of
@@ -77,15 +77,11 @@ def _offered(alive: Sequence[Worker]) -> Iterator[Candidate]:
     for one in sorted(
         offered.values(), key=lambda found: (found.problem is not None, _place(found.source) == "hub", found.source)
     ):
-        yield _on_disk(one, alive)
-
-
-def _on_disk(one: OfferedModel, alive: Sequence[Worker]) -> Candidate:
-    """Any worker can download from the Hub; what lies below a model root is there for that worker alone."""
-    hub = _place(one.source) == "hub"
-    have = [worker for worker in alive if hub or one.source in {model.source for model in worker.models}]
-    title = one.source if hub else one.source.removeprefix("local:")
-    return Candidate(one.source, title, have, one.source, one.problem or "", usable=one.problem is None)
+        # any worker can download from the Hub; what lies below a model root is there for that worker alone
+        hub = _place(one.source) == "hub"
+        have = [worker for worker in alive if hub or one.source in {model.source for model in worker.models}]
+        title = one.source if hub else one.source.removeprefix("local:")
+        yield Candidate(one.source, title, have, one.source, one.problem or "", usable=one.problem is None)
 
 
 def _checkpoints(tx: Connection, alive: Sequence[Worker]) -> Iterator[Candidate]:

@@ -20,7 +20,7 @@ from backend.errors import Invalid
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
-from backend.preflight.gather import gather, in_messages, of_copy
+from backend.preflight.gather import gather, in_messages, of_copy, of_fork
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
 from backend.services import ServicesDep
@@ -156,6 +156,8 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         asked = {(message.field or "").rpartition(".")[0] for message in said if message.level == "error"}
         others = [one for one in facts.refused if (one.field or "").rpartition(".")[0] not in asked or not one.field]
         facts = replace(facts, given=body.given, refused=[*said, *others])
-        if body.parent_id is not None:
-            facts = of_copy(tx, facts, config, body.parent_id, body.fork_at)
+        if body.parent_id is not None and body.fork_at is None:
+            facts = of_copy(tx, facts, config, body.parent_id)
+        elif body.parent_id is not None and body.fork_at is not None:
+            facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
     return preflight(config, facts)

@@ -30,9 +30,8 @@ _NORMAL = 1.959964  # of the central 95 % of the normal distribution
 class Centred:
     """Rewards and properties without their groups' means. A property that is missing (NaN) has 0 here, and counts nowhere."""
 
-    rewards_N_K: (
-        Floats  # over the completions that have property k, in units of `unit`: squares of large floats are infinite
-    )
+    # over the completions that have property k, in units of `unit`: squares of large floats are infinite
+    rewards_N_K: Floats
     properties_N_K: Floats
     groups_N: Ints
     clusters_N: Ints
@@ -212,11 +211,8 @@ def _interval(products_C_K: Floats, squares_C_K: Floats, critical: float) -> tup
     """The slopes b for which |Σ(s − b q)| ≤ critical × √Σ(s − b q)²: between the roots of a parabola; NaN where it has no bound."""
     s, q = products_C_K.sum(axis=0), squares_C_K.sum(axis=0)
     c = critical**2
-    ss, sq, qq = (
-        (products_C_K**2).sum(axis=0),
-        (products_C_K * squares_C_K).sum(axis=0),
-        (squares_C_K**2).sum(axis=0),
-    )
+    ss, qq = (products_C_K**2).sum(axis=0), (squares_C_K**2).sum(axis=0)
+    sq = (products_C_K * squares_C_K).sum(axis=0)
     a, b, d = q**2 - c * qq, s * q - c * sq, s**2 - c * ss
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(b**2 - a * d, 0.0))

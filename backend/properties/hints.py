@@ -125,13 +125,9 @@ def _phrases(studied: Studied, spreads: Sequence[PhraseSpread], truths: Sequence
     claimed: list[int] = []
     for spread in spreads:
         k = places.get(spread.phrase)
-        if (
-            k is None
-            or spread.first > RARE
-            or spread.rewarded is None
-            or spread.rewarded < HALF
-            or not _paid(studied, k)
-        ):
+        if k is None or spread.first > RARE or not _paid(studied, k):
+            continue
+        if spread.rewarded is None or spread.rewarded < HALF:
             continue
         asked = ask(studied, k, truths)
         if asked.verdict == "agrees" or any(abs(studied.together_K_K[k, other]) > TOGETHER / 2 for other in claimed):

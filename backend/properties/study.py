@@ -7,13 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from backend.contract.properties import (
-    Example,
-    ExampleSide,
-    PhraseSpread,
-    PropertyEffect,
-    TrendPoint,
-)
+from backend.contract.properties import Example, ExampleSide, PhraseSpread, PropertyEffect, TrendPoint
 from backend.properties.association import (
     LEAST,
     LEVEL,
@@ -247,9 +241,8 @@ def spreads(studied: Studied) -> list[PhraseSpread]:
     rewarded_W = uses_N_W[good_N].mean(axis=0) if good_N.any() else None
     lines: list[PhraseSpread] = []
     listed: list[int] = []
-    looked_at = {
-        known.of for known in studied.properties
-    }  # of phrases that stand for one another, one whose effect is known
+    # of phrases that stand for one another, one whose effect is known
+    looked_at = {known.of for known in studied.properties}
     for w in sorted(range(len(names)), key=lambda w: (-round(abs(float(rise_W[w])), 2), names[w].of not in looked_at)):
         if not clear_W[w] or len(lines) == SPREADING:
             continue

@@ -99,30 +99,14 @@ def _spread(numbers: Sequence[int]) -> Iterator[list[int]]:
 def _add(tx: Connection, window: Window, ids: Sequence[int]) -> int:
     """Read these groups; returns how many characters they have."""
     draw, one = prompt_group.c, completion.c
-    rows = select(
-        draw.id,
-        draw.step,
-        draw.index,
-        draw.prompt_id,
-        statements.beginning(draw.prompt),
-        statements.beginning(draw.prompt_text),
-    )
+    texts = map(statements.beginning, (draw.prompt, draw.prompt_text))
+    rows = select(*(draw[name] for name in ("id", "step", "index", "prompt_id")), *texts)
     for row in statements.fetch(tx, rows, draw.id, ids):
         prompt = row["prompt"] or row["prompt_text"]
         window.groups[row["id"]] = SeenGroup(row["id"], row["step"], row["index"], row["prompt_id"], prompt)
-    members = select(
-        one.id,
-        one.group_id,
-        one.index,
-        one.text,
-        one.turns,
-        one.token_count,
-        one.finish_reason,
-        one.rewards,
-        one.reward,
-    ).where(one.group_id.in_(ids))
+    names = ("id", "group_id", "index", "text", "turns", "token_count", "finish_reason", "rewards", "reward")
     characters = 0
-    for member in tx.execute(members):
+    for member in tx.execute(select(*(one[name] for name in names)).where(one.group_id.in_(ids))):
         seen, length = _seen(member, window.groups[member.group_id].prompt)
         window.completions.append(seen)
         window.shortened += length > READ

@@ -1,7 +1,7 @@
 """An attempt's beginning and end: start, heartbeat, finish, fail."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, or_, select, update
 
@@ -9,7 +9,7 @@ from backend import events
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.records import STOPS, TERMINAL, RunError
+from backend.contract.records import STOPS, TERMINAL
 from backend.errors import Conflict, Invalid, LeaseLost
 from backend.field_errors import FieldError
 from backend.queue import lease
@@ -41,11 +41,8 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
     store.require_step(row, sent.from_step, done=True)
     own = history.segments(tx, run_id)[-1].first
     if sent.from_step < own:
-        raise Invalid(
-            FieldError(
-                "from_step", f"run {run_id} was forked at step {own} and begins no earlier (got {sent.from_step})"
-            )
-        )
+        text = f"run {run_id} was forked at step {own} and begins no earlier (got {sent.from_step})"
+        raise Invalid(FieldError("from_step", text))
     earlier = history.from_step(tx, run_id, sent.attempt)
     if earlier is not None and earlier != sent.from_step:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")
@@ -91,8 +88,10 @@ def finish(tx: Connection, run_id: int, sent: p.Finish, terms: Terms, at: dateti
     status = _settled(sent.outcome, row["requested"])
     error = sent.error.model_dump() if sent.error is not None and status == "stopped" else None
     _end(tx, run_id, sent.attempt, sent.outcome, {"status": status, "error": error}, at)
-    _say(tx, run_id, sent.attempt, "warning", sent.error, at)
-    if sent.error is None and sent.outcome in ASKED:
+    if sent.error is not None:
+        line = p.LogLine(level="warning", message=f"attempt {sent.attempt} ended: {sent.error.message}")
+        events.log(tx, run_id, sent.attempt, line, at)
+    elif sent.outcome in ASKED:
         line = p.LogLine(message=f"attempt {sent.attempt} ended after step {row['step']}: {ASKED[sent.outcome]}")
         events.log(tx, run_id, sent.attempt, line, at)
     return False
@@ -119,16 +118,10 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
         status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
-    _say(tx, run_id, sent.attempt, "error", sent.error, at)
+    # in the run's log, where the next attempt leaves it
+    line = p.LogLine(level="error", message=f"attempt {sent.attempt} ended: {sent.error.message}")
+    events.log(tx, run_id, sent.attempt, line, at)
     return False
-
-
-def _say(
-    tx: Connection, run_id: int, number: int, level: Literal["warning", "error"], error: RunError | None, at: datetime
-) -> None:
-    """Why the attempt ended, in the run's log, where the next attempt leaves it."""
-    if error is not None:
-        events.log(tx, run_id, number, p.LogLine(level=level, message=f"attempt {number} ended: {error.message}"), at)
 
 
 def _held(tx: Connection, run_id: int, number: int, outcome: str, terms: Terms) -> RowMapping | None:

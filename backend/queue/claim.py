@@ -14,7 +14,6 @@ from backend.checkpoints import store as checkpoints
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.model import checkpoint_of
 from backend.contract.records import STARTING
 from backend.contract.replay import ReplayedRun
 from backend.errors import Conflict
@@ -54,9 +53,8 @@ def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: Terms) -> p
     if found is None:
         return None
     if found.worker != worker.name:
-        raise Conflict(
-            f"This key was used for a claim of another worker, {found.worker}; draw a new one for each claim."
-        )
+        text = f"This key was used for a claim of another worker, {found.worker}; draw a new one for each claim."
+        raise Conflict(text)
     secret = secrets.token_urlsafe(32)
     of_claim = (attempt.c.run_id == found.id) & (attempt.c.attempt == found.attempt)
     tx.execute(update(attempt).where(of_claim).values(secret_sha256=lease.digest(secret)))
@@ -92,10 +90,8 @@ def take(
         return None
     before = (attempt.c.run_id == row["id"]) & (attempt.c.attempt == row["attempt"] - 1)
     if tx.execute(select(attempt.c.attempt).where(before, attempt.c.outcome.is_(None))).first():
-        line = p.LogLine(
-            level="warning", message=f"attempt {row['attempt'] - 1} ended: its worker was not heard any more"
-        )
-        events.log(tx, row["id"], row["attempt"] - 1, line, at)
+        text = f"attempt {row['attempt'] - 1} ended: its worker was not heard any more"
+        events.log(tx, row["id"], row["attempt"] - 1, p.LogLine(level="warning", message=text), at)
     secret = secrets.token_urlsafe(32)
     tx.execute(
         insert(attempt).values(
@@ -114,20 +110,20 @@ def take(
 
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:
     trunk = history.segments(tx, row["id"])[:-1]
-    rows = checkpoints.newest_in(tx, row["id"], store)
+    rows = [one for one in reversed(checkpoints.live(tx, row["id"])) if one["store"] == store]  # the most steps first
     trunk_id = repeats = None
     if trunk:
         begins, trunk_id, repeats = _origin(tx, row["id"], trunk[-1], store)
         rows += [begins] if begins is not None else []
     saved = [checkpoints.reference(one) for one in rows]
-    source = _named(tx, row["config"]["model"]["source"])
+    source = checkpoints.named_by(tx, row["config"]["model"]["source"])
     replayed = commit = None
     if row["kind"] == "replay":
         original = runs.row_of(tx, row["config"]["run"])
         replayed, commit = ReplayedRun(config=original["config"]), original["model_commit"]
         if row["config"]["checkpoint"]:  # the run goes on from there, and the model that it began with is another
             trunk_id = source.run_id if source is not None and source.run_id != original["id"] else None
-            saved, source = [source] if source else [], _named(tx, row["config"]["origin"] or "")
+            saved, source = [source] if source else [], checkpoints.named_by(tx, row["config"]["origin"] or "")
     return p.Claim(
         run_id=row["id"],
         name=row["name"],
@@ -170,10 +166,3 @@ def _config_of(tx: Connection, run_id: int) -> dict[str, Json]:
     """Of a run that may be deleted and stay as a trunk."""
     config: dict[str, Json] = tx.execute(select(run.c.config).where(run.c.id == run_id)).scalar_one()
     return config
-
-
-def _named(tx: Connection, source: str) -> p.CheckpointRef | None:
-    """The checkpoint that a source names, if it names one that is there."""
-    named = checkpoint_of(source)
-    row = checkpoints.live_at(tx, *named) if named else None
-    return checkpoints.reference(row) if row is not None else None

@@ -27,7 +27,10 @@ def begin(tx: Connection, sent: p.Recording, terms: Terms, at: datetime) -> p.Cl
     if found is not None:
         run_id, number = found.run_id, found.attempt
     else:
-        run_id = _created(tx, sent, at) if sent.run_id is None else _taken_up(tx, sent.run_id)
+        if sent.run_id is not None and store.row_of(tx, sent.run_id)["kind"] != RECORDED:
+            why = "is not a recorded one: its worker alone reports it. Leave the number out."
+            raise Conflict(f"Run {sent.run_id} {why}")
+        run_id = _created(tx, sent, at) if sent.run_id is None else sent.run_id
         number = _claimed(tx, run_id, sent, terms, at)
     row = store.row_of(tx, run_id)
     secret = secrets.token_urlsafe(32)
@@ -51,13 +54,6 @@ def _created(tx: Connection, sent: p.Recording, at: datetime) -> int:
         "priority": 0,
     }
     return store.create(tx, new, at)
-
-
-def _taken_up(tx: Connection, run_id: int) -> int:
-    row = store.row_of(tx, run_id)
-    if row["kind"] != RECORDED:
-        raise Conflict(f"Run {run_id} is not a recorded one: its worker alone reports it. Leave the number out.")
-    return run_id
 
 
 def _claimed(tx: Connection, run_id: int, sent: p.Recording, terms: Terms, at: datetime) -> int:

@@ -164,14 +164,15 @@ def _store_steps(tx: Connection, row: RowMapping, attempt: int, new: Sequence[tu
     for step, (sent, _, _) in new:
         runs.require_step(row, step, done=not sent.part and sent.trained_step is None)
     measured = [(step, _measured(tx, row, step, one.sent)) for step, one in new if not one.sent.part]
-    _require_few_names(row, measured)
+    names = row["summary"].keys() | {name for _, of_step in measured for name in of_step}
+    if len(names) > MOST_NAMES:  # some hundred are usual, and each is a series that pages read
+        text = (
+            f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
+        )
+        raise Invalid(FieldError("metrics", text))
     metrics.store(tx, run_id, attempt, measured)
-    groups.store(
-        tx,
-        run_id,
-        attempt,
-        [(step, one.sent.groups, one.trace.completions if one.trace else ()) for step, one in new],
-    )
+    sampled = [(step, one.sent.groups, one.trace.completions if one.trace else frozenset()) for step, one in new]
+    groups.store(tx, run_id, attempt, sampled)
     traces.record(tx, run_id, attempt, [(step, one.trace) for step, one in new if one.trace is not None])
     values: dict[str, Any] = {}
     for step, of_step in measured:
@@ -198,16 +199,6 @@ def _measured(tx: Connection, row: RowMapping, step: int, sent: p.Report) -> Map
         raise Invalid(FieldError("late", "is for recorded runs; send the metrics with their step"))
     there = metrics.names_at(tx, row["id"], step)
     return {name: value for name, value in sent.metrics.items() if name not in there}
-
-
-def _require_few_names(row: RowMapping, measured: Sequence[tuple[int, Mapping[str, float | None]]]) -> None:
-    """Raises Invalid for more metrics than a run may have: some hundred are usual, and each is a series that pages read."""
-    names = row["summary"].keys() | {name for _, of_step in measured for name in of_step}
-    if len(names) > MOST_NAMES:
-        message = (
-            f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
-        )
-        raise Invalid(FieldError("metrics", message))
 
 
 def _require_new(tx: Connection, run_id: int, attempt: int, new: Sequence[tuple[int, Received]]) -> None:

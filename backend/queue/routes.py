@@ -1,7 +1,7 @@
 """The worker's routes: claim, start, heartbeat, report, reports, checkpoint, finish, fail."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -104,7 +104,9 @@ async def report(
 ) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
     body = await request.body()
-    return await run_in_threadpool(_report, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending)
+    return await run_in_threadpool(
+        _store, services=services, run_id=run_id, body=body, secret=secret, together=False, _ending=_ending
+    )
 
 
 @router.post("/runs/{run_id}/reports", openapi_extra=raw_body(NDJSON, p.Report))
@@ -114,36 +116,26 @@ async def several_reports(
     """Store several reports, each on a line, or none of them."""
     body = await request.body()
     return await run_in_threadpool(
-        _reports, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending
+        _store, services=services, run_id=run_id, body=body, secret=secret, together=True, _ending=_ending
     )
 
 
 @with_reserve
-def _report(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
-    return _store(services, run_id, [reports.parse(body)], [body], secret)
-
-
-@with_reserve
-def _reports(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
-    lines = reports.lines_of(body)
-    return _store(services, run_id, reports.parse_lines(lines), lines, secret)
-
-
-def _store(
-    services: Services, run_id: int, sent: Sequence[p.Report], bodies: Sequence[bytes], secret: str
-) -> p.Accepted:
+def _store(*, services: Services, run_id: int, body: bytes, secret: str, together: bool, _ending: bool) -> p.Accepted:
+    bodies = reports.lines_of(body) if together else [body]
+    sent = reports.parse_lines(bodies) if together else [reports.parse(body)]
     home, attempt = services.settings.home, sent[0].attempt
     with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
         lease.prove(tx, run_id, attempt, secret)
     received: list[reports.Received] = []
     try:
-        for report, body in zip(sent, bodies, strict=True):
-            digest, trace = hashlib.sha256(body).hexdigest(), traces.keep(home, run_id, report)
+        for report, one in zip(sent, bodies, strict=True):
+            digest, trace = hashlib.sha256(one).hexdigest(), traces.keep(home, run_id, report)
             received.append(reports.Received(report, digest, trace))
         with _proven(services, run_id, attempt, secret) as tx:
             duplicate = reports.store(tx, run_id, received, services.terms(), services.clock.stamp())
     except (Refusal, DatabaseError, OSError):
-        written = [one.trace for one in received if one.trace is not None]
+        written = [each.trace for each in received if each.trace is not None]
         if written:
             with services.database.write() as tx:
                 for trace in written:

@@ -38,13 +38,8 @@ def sweep(tx: Connection, terms: Terms, at: datetime) -> list[int]:
     ]
     settled = []
     for condition, values in ends:
-        statement = (
-            update(run)
-            .where(expired, condition)
-            .values(**IDLE, **values, failures=run.c.failures + 1)
-            .returning(run.c.id)
-        )
-        for run_id in tx.execute(statement).scalars():
+        settle = update(run).where(expired, condition).values(**IDLE, **values, failures=run.c.failures + 1)
+        for run_id in tx.execute(settle.returning(run.c.id)).scalars():
             tell(tx, run_id, str(values["status"]), at)
             settled.append(run_id)
     return settled

@@ -3,8 +3,7 @@
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -31,8 +30,13 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
         raise CannotStart(f"GROUPSCOPE_DATABASE_URL names no database that can be used here: {error}") from None
     file = Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
     if file is not None and file.exists() and file.stat().st_size:
-        with _room_for(file):
+        try:
             _look_at(file, busy_seconds)
+        except CannotStart:
+            # SQLite makes two files beside it when it opens it, and says "disk I/O error" where they do not fit
+            if lacks_room(file.parent):
+                raise no_room(file.parent) from None
+            raise
     database = Database(url, busy_seconds=busy_seconds)
     where = file or address.render_as_string()
     try:
@@ -50,17 +54,6 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
             advice = "Another program has it open for writing: end that one, then start again"
         raise CannotStart(f"the database {where} cannot be opened: {error.orig}. {advice}") from None
     return database
-
-
-@contextmanager
-def _room_for(file: Path) -> Iterator[None]:
-    """SQLite makes two files beside the database when it opens it, and says "disk I/O error" where they do not fit."""
-    try:
-        yield
-    except CannotStart:
-        if lacks_room(file.parent):
-            raise no_room(file.parent) from None
-        raise
 
 
 def _look_at(file: Path, busy_seconds: float) -> None:

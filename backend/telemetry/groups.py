@@ -205,34 +205,24 @@ def steps(tx: Connection, run_id: int, query: StepQuery, limit: int = MAX_STEPS)
 def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[CompletionHit]:
     """Live completions; those without the number that sorts come last."""
     uncut = history.uncut(tx, completion, *(part.run_id for part in history.segments(tx, run_id)))
-    live = select(completion.c.id).where(uncut, *_completion_conditions(query))
+    same = (completion.c.state, query.state), (completion.c.finish_reason, query.finish_reason)
+    asked = [column == value for column, value in same if value is not None]
+    for name, column in COMPLETION_SORTS.items():
+        low, high = getattr(query, f"{name}_min"), getattr(query, f"{name}_max")
+        asked += [column >= low] if low is not None else []
+        asked += [column <= high] if high is not None else []
+    live = select(completion.c.id).where(uncut, *asked)
     found = search.narrow(tx, live, completion, run_id, completion.c.text, query.search)
     # the order of one of the indexes, or its reverse; a column that stood there twice would be sorted by once more
     columns = dict.fromkeys((COMPLETION_SORTS[query.sort.removeprefix("-")], completion.c.step, completion.c.id))
     first, *rest = (column.desc() if query.sort.startswith("-") else column.asc() for column in columns)
     ids, cursor = statements.find(tx, found.order_by(first.nulls_last(), *rest), query)
-    whole = select(
-        completion,
-        prompt_group.c.index.label("group_index"),
-        prompt_group.c.prompt_id,
-        statements.beginning(prompt_group.c.prompt),
-    ).join(prompt_group, prompt_group.c.id == completion.c.group_id)
+    of_group = prompt_group.c.index.label("group_index"), prompt_group.c.prompt_id
+    whole = select(completion, *of_group, statements.beginning(prompt_group.c.prompt))
+    whole = whole.join(prompt_group, prompt_group.c.id == completion.c.group_id)
     rows = statements.fetch(tx, whole, completion.c.id, ids)
     hits = [CompletionHit.model_validate({**row, "excerpt": excerpt(row["text"], query.search)}) for row in rows]
     return r.Page[CompletionHit](items=hits, next_cursor=cursor)
-
-
-def _completion_conditions(query: CompletionQuery) -> list[ColumnElement[bool]]:
-    conditions = []
-    if query.state is not None:
-        conditions.append(completion.c.state == query.state)
-    if query.finish_reason is not None:
-        conditions.append(completion.c.finish_reason == query.finish_reason)
-    for name, column in COMPLETION_SORTS.items():
-        low, high = getattr(query, f"{name}_min"), getattr(query, f"{name}_max")
-        conditions += [column >= low] if low is not None else []
-        conditions += [column <= high] if high is not None else []
-    return conditions
 
 
 def excerpt(text: str, term: str | None) -> str:

@@ -1,8 +1,5 @@
 """Where runs come from each other, and from where on they differ."""
 
-from itertools import groupby
-from operator import itemgetter
-
 from sqlalchemy import Connection, select
 
 from backend.contract.inspection import Difference, Lineage, Segment
@@ -50,8 +47,7 @@ def _said(tx: Connection, run_id: int, step: int) -> Step:
         .where(history.of_run(tx, prompt_group, run_id), group.step == step, group.state != "probe")
         .order_by(group.index, completion.c.index)
     )
-    rows = [tuple(row) for row in tx.execute(query)]
-    return {
-        index: (of[0][1], [text for _, _, text in of])
-        for index, of in ((i, list(g)) for i, g in groupby(rows, itemgetter(0)))
-    }
+    said: Step = {}
+    for index, prompt, text in tx.execute(query):
+        said.setdefault(index, (prompt, []))[1].append(text)
+    return said

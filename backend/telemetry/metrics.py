@@ -53,29 +53,7 @@ def read(tx: Connection, run_id: int, query: MetricQuery, *, runs: int = 1) -> r
     high = LAST if query.to_step is None else query.to_step
     latest = select(run.c.summary).where(run.c.id == run_id)  # the run's row keeps the latest value of each metric
     names = query.names or list(tx.execute(latest).scalar_one_or_none() or ())
-    series = _thinned(tx, history.within(tx, run_id, low, high), names, low, high, query, runs)
-    return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
-
-
-def _raw(tx: Connection, part: Segment, names: Collection[str]) -> dict[str, list[Point]]:
-    """Every live point of some series, or of all, in a part of a run's history."""
-    query = (
-        select(metric.c.name, metric.c.step, metric.c.value)
-        .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == part.run_id, is_live(), metric.c.step >= part.first, metric.c.step <= part.last)
-        .order_by(metric.c.name, metric.c.step, metric.c.attempt)
-    )
-    if names:
-        query = query.where(metric.c.name.in_(names))
-    rows = groupby(tx.execute(query).all(), key=itemgetter(0))  # one by one they would take twice as long
-    return {name: list({step: value for _, step, value in of_name}.items()) for name, of_name in rows}
-
-
-def _thinned(
-    tx: Connection, parts: Sequence[Segment], names: Collection[str], low: int, high: int, query: MetricQuery, runs: int
-) -> dict[str, r.Series]:
-    """The series in stretches; those that are short enough value by value. `parts` of a history cover the steps from `low` to `high`."""
-    count = len(names) * runs
+    parts, count = history.within(tx, run_id, low, high), len(names) * runs
     bound = max(4, VALUES // count) if count else VALUES
     most = bound if query.max_points is None else min(query.max_points, bound)  # points of each series
     extents = stretches.extents(tx, parts, names)
@@ -98,7 +76,20 @@ def _thinned(
             last = high if high < newest else end
             found = _joined(_stretches(tx, part._replace(last=min(part.last, last)), group, source) for part in parts)
             series |= {name: in_stretches(each, width, low) for name, each in found.items()}
-    return series
+    return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
+
+
+def _raw(tx: Connection, part: Segment, names: Collection[str]) -> dict[str, list[Point]]:
+    """Every live point of some series in a part of a run's history."""
+    query = (
+        select(metric.c.name, metric.c.step, metric.c.value)
+        .join(attempt, history.of_attempt(metric))
+        .where(metric.c.run_id == part.run_id, is_live(), metric.c.step >= part.first, metric.c.step <= part.last)
+        .where(metric.c.name.in_(names))
+        .order_by(metric.c.name, metric.c.step, metric.c.attempt)
+    )
+    rows = groupby(tx.execute(query).all(), key=itemgetter(0))  # one by one they would take twice as long
+    return {name: list({step: value for _, step, value in of_name}.items()) for name, of_name in rows}
 
 
 def _width(extent: stretches.Extent | None, low: int, high: int, query: MetricQuery, most: int, series: int) -> int:
@@ -137,11 +128,7 @@ def _stretches(tx: Connection, part: Segment, names: Collection[str], width: int
     inner = stretches.read(tx, part.run_id, names, width, start, stop)
     head = _raw(tx, part._replace(last=min(start - 1, high)), names) if low < start else {}
     tail = _raw(tx, part._replace(first=max(start, stop)), names) if max(start, stop) <= high else {}
-    return {
-        name: [
-            *(stretch_of(*point) for point in head.get(name, ())),
-            *inner.get(name, ()),
-            *(stretch_of(*point) for point in tail.get(name, ())),
-        ]
-        for name in head.keys() | inner.keys() | tail.keys()
-    }
+    ends: list[dict[str, list[tuple[Any, ...]]]] = [
+        {name: [stretch_of(*point) for point in points] for name, points in part_.items()} for part_ in (head, tail)
+    ]
+    return _joined([ends[0], inner, ends[1]])

@@ -32,6 +32,5 @@ def page(tx: Connection, run_id: int, query: PairQuery) -> r.Page[PairRecord]:
         rows = rows.where(pair.c.step == query.step)
     found = tx.execute(rows.offset(start).limit(query.limit + 1)).mappings().all()
     more = str(start + query.limit) if len(found) > query.limit else None
-    return r.Page[PairRecord](
-        items=[PairRecord.model_validate(dict(row)) for row in found[: query.limit]], next_cursor=more
-    )
+    items = [PairRecord.model_validate(dict(row)) for row in found[: query.limit]]
+    return r.Page[PairRecord](items=items, next_cursor=more)

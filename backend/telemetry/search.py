@@ -60,7 +60,10 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
     if tx.dialect.name != "sqlite" or len(history.segments(tx, run_id)) > 1:  # a fork: rows of several runs and times
         return None
     index = INDEXES[table.name]
-    trigrams = _trigrams(term)[:ENOUGH] if len(term) > 2 else _beginning(tx, index, term)
+    # the fewest that hold every letter: a search costs what reading their places costs, and each row is checked anyway
+    starts = (*range(0, len(term) - 3, 3), len(term) - 3)
+    of_term = list(dict.fromkeys(term[start : start + 3] for start in starts))[:ENOUGH]
+    trigrams = of_term if len(term) > 2 else _beginning(tx, index, term)
     if trigrams is None:
         return None
     if not trigrams:
@@ -72,11 +75,6 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
     low, high = _range(tx, table, run_id)
     found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": most + 1}).scalars())
     return found if len(found) <= most else None
-
-
-def _trigrams(term: str) -> list[str]:
-    """The fewest that hold every letter of the term: a search costs what reading their places costs, and each row is checked anyway."""
-    return list(dict.fromkeys(term[start : start + 3] for start in (*range(0, len(term) - 3, 3), len(term) - 3)))
 
 
 def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:

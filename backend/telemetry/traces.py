@@ -96,10 +96,8 @@ def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:
     completions = [one for group in sent.groups for one in group.completions]
     stated = sent.trace.rows if sent.trace else 0
     if metadata.num_rows != stated or stated > len(completions):
-        message = (
-            f"is {stated:,}; the file has {metadata.num_rows:,} rows and the report {len(completions):,} completions"
-        )
-        raise Invalid(FieldError("trace.rows", message))
+        has = f"the file has {metadata.num_rows:,} rows and the report {len(completions):,} completions"
+        raise Invalid(FieldError("trace.rows", f"is {stated:,}; {has}"))
     if metadata.num_columns > MOST_COLUMNS:
         message = f"has {metadata.num_columns:,} columns; the contract names fewer than {MOST_COLUMNS}"
         raise Invalid(FieldError("trace.data", message))
@@ -138,13 +136,9 @@ def discard(tx: Connection, trace: StoredTrace) -> None:
 def locate(tx: Connection, completion_id: int) -> RowMapping:
     """The trace file of a completion, with its indices there. Raises NotFound if no tokens were kept."""
     of_step = and_(*(trace_file.c[name] == prompt_group.c[name] for name in ("run_id", "attempt", "step")))
+    place = prompt_group.c.index.label("group"), completion.c.index.label("completion")
     query = (
-        select(
-            trace_file.c.path,
-            trace_file.c.sha256,
-            prompt_group.c.index.label("group"),
-            completion.c.index.label("completion"),
-        )
+        select(trace_file.c.path, trace_file.c.sha256, *place)
         .select_from(completion)
         .join(prompt_group, prompt_group.c.id == completion.c.group_id)
         .join(trace_file, of_step)

@@ -60,9 +60,8 @@ def _readable(schema: Any, notes: list[str]) -> list[str]:
     lost = [field.name for field in schema if _holds_bytes(field.type)]
     named = f"{', '.join(lost):.200}"
     if lost and len(lost) == len(schema.names):
-        raise jsonl.refused(
-            f"The file holds nothing but bytes, as of images or sounds, in {named}; add a column of texts."
-        )
+        text = f"The file holds nothing but bytes, as of images or sounds, in {named}; add a column of texts."
+        raise jsonl.refused(text)
     notes += [f"Left out, since they hold bytes, as of images or sounds: {named}"] if lost else []
     return [name for name in schema.names if name not in lost]
 

@@ -81,12 +81,9 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     small = found["size_bytes"] <= COUNTED_BYTES  # a run reads larger ones when it begins
     made = tuple(name for _, name in wanted if name not in columns and base_of(name, columns) is not None)
     # an upload from before it was kept is counted anew
-    missing = _missing(file, tuple(columns)) if found["missing"] is None else found["missing"]
-    missing = {
-        **dict.fromkeys((*columns, *made), (0, [])),
-        **missing,
-        **(_missing(file, made) if small and made else {}),
-    }
+    missing: dict[str, Missing] = dict.fromkeys((*columns, *made), (0, []))
+    missing |= _missing(file, tuple(columns)) if found["missing"] is None else found["missing"]
+    missing |= _missing(file, made) if small and made else {}
     nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
     errors = []
     for name, column in wanted:

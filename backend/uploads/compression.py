@@ -39,6 +39,5 @@ def _chunks(source: Path, codec: str) -> Iterator[bytes]:
             yield from iter(lambda: file.read(2**20), b"")
     except (OSError, EOFError, lzma.LZMAError) as error:
         why = f"a part is missing or broken ({' '.join(str(error).split())[:100]})"
-        raise refused(
-            f"The file is packed with {codec} and cannot be unpacked: {why}; pack or copy it again."
-        ) from None
+        text = f"The file is packed with {codec} and cannot be unpacked: {why}; pack or copy it again."
+        raise refused(text) from None

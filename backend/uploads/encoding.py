@@ -142,7 +142,7 @@ def _words(sample: bytes, encoding: str) -> Counter[str]:
     return Counter(word for word in words if not word.isascii())
 
 
-def _letters(words: Counter[str]) -> int:
+def _letters(words: Mapping[str, int]) -> int:
     return sum(times * sum(not one.isascii() for one in word) for word, times in words.items())
 
 
@@ -160,15 +160,8 @@ def _fit(words: Counter[str], languages: Iterable[str], *, most: int) -> float:
     }
 
     def written(alphabet: frozenset[str]) -> int:
-        return _letters(
-            Counter(
-                {
-                    word: n
-                    for word, n in plausible.items()
-                    if alphabet.issuperset(one for one in word if not one.isascii())
-                }
-            )
-        )
+        fitting = (word for word in plausible if alphabet.issuperset(one for one in word if not one.isascii()))
+        return _letters({word: plausible[word] for word in fitting})
 
     return max(written(frozenset(one + one.upper())) for one in languages) / (_letters(words) or 1)
 

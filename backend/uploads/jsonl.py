@@ -166,8 +166,5 @@ def plain(number: int, column: str, value: Any, *, of_json: bool = False) -> Any
             return str(value)
         case datetime.timedelta():
             return value.total_seconds()
-    raise wrong(
-        number,
-        f"has {type(value).__name__} in column {column}, of which no prompt is made; leave the column out",
-        "row",
-    )
+    what = f"has {type(value).__name__} in column {column}, of which no prompt is made; leave the column out"
+    raise wrong(number, what, "row")

@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=256)
 def read(path: Path, query: SplitQuery, shares: tuple[str, ...] = ()) -> Reading:
     """Read all rows, once: a file's number is never given again. The sources with `shares` are counted before others."""
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []  # the key of the prompt, and the source
     first_chat = problem = None
     for number, row in enumerate(jsonl.rows_of(path), 1):
         rows.append((prompt_key(row, query.prompt_column), source_of(query.source_column, row)))
@@ -37,11 +37,6 @@ def read(path: Path, query: SplitQuery, shares: tuple[str, ...] = ()) -> Reading
         if isinstance(prompt, list):
             first_chat = first_chat or number
             problem = problem or prompt_problem(number, prompt)
-    return Reading(_split(rows, query, shares), first_chat, problem)
-
-
-def _split(rows: list[tuple[str, str]], query: SplitQuery, shares: tuple[str, ...]) -> r.Split:
-    """Of rows as the keys of their prompts and their sources."""
     held_out = held_out_keys((key for key, _ in rows), query.held_out)
     whole = Counter(key in held_out for key, _ in rows)
     by_source = Counter((source, key in held_out) for key, source in rows)
@@ -50,7 +45,8 @@ def _split(rows: list[tuple[str, str]], query: SplitQuery, shares: tuple[str, ..
         name: r.RowCounts(train=by_source[name, False], held_out=by_source[name, True])
         for name in named_sources(sources, shares)
     }
-    return r.Split(train=whole[False], held_out=whole[True], sources=parts, source_count=len(sources))
+    split = r.Split(train=whole[False], held_out=whole[True], sources=parts, source_count=len(sources))
+    return Reading(split, first_chat, problem)
 
 
 def prompt_key(row: jsonl.Row, prompt_column: str) -> str:

@@ -83,18 +83,13 @@ def of_task(rows: Sequence[Cells]) -> Roles:
 
 def _unclear(columns: Sequence[SeenColumn]) -> str | None:
     """What a person must decide before any row can be asked."""
-    speaker = next(
-        (one for one in named(columns, seen.SPEAKERS) if "." not in one.name and set(one.texts) & _TURNS), None
-    )
-    if speaker is not None:
-        return f"Each row is one message of a conversation ({speaker.name}): write all its turns into one row, as messages."
-    verdicts = [
-        one for one in columns if one.there and set(one.texts) <= _FLAGS and rank(one.name, _LABELS) is not None
-    ]
-    if verdicts and any(tokens(one.name) & {"completion", "response", "output"} for one in columns):
-        return (
-            f"{verdicts[0].name} says which completions are good: keep those rows alone, or write chosen and rejected."
-        )
+    for one in named(columns, seen.SPEAKERS):
+        if "." not in one.name and set(one.texts) & _TURNS:
+            return f"Each row is one message of a conversation ({one.name}): write all its turns into one row, as messages."
+    judges = any(tokens(one.name) & {"completion", "response", "output"} for one in columns)
+    for one in columns:
+        if judges and one.there and set(one.texts) <= _FLAGS and rank(one.name, _LABELS) is not None:
+            return f"{one.name} says which completions are good: keep those rows alone, or write chosen and rejected."
     return None
 
 
@@ -133,10 +128,10 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         for one in columns
         if one.name != prompt.name and one.there and one.share((str, int, float)) == 1.0
     }
-    for word, others in (("instruction", "input"), ("input", "instruction")):
-        if plain(prompt.name) == word and others in beside:
-            first, second = sorted((prompt, beside[others]), key=lambda one: plain(one.name) != "instruction")
-            return f"{first.name} + {second.name}", "the instruction, and below it the input, where there is one"
+    named_so, both = beside | {plain(prompt.name): prompt}, ("instruction", "input")
+    if plain(prompt.name) in both and all(word in named_so for word in both):
+        first, second = (named_so[word].name for word in both)
+        return f"{first} + {second}", "the instruction, and below it the input, where there is one"
     always = [
         one
         for one in named(columns, seen.PROMPTS)
@@ -182,13 +177,9 @@ def _choices(
 ) -> dict[str, Json] | str:
     """Fields of a multiple choice, whose answer is a letter, an index or a choice; a question if that is not clear."""
     lettered = f"x.{LETTERED}"
-    lists = [
-        one
-        for one in named(columns, seen.CHOICES)
-        if one.there and "." not in one.name and lettered in Cells(x=one.there[0])
-    ]
-    usable = [one for one in columns if one not in (prompt, *options.values(), *lists[:1]) and "." not in one.name]
-    answers = [one for one in named(usable, seen.ANSWERS) if one.there]
+    whole = [one for one in columns if one.there and "." not in one.name]
+    lists = [one for one in named(whole, seen.CHOICES) if lettered in Cells(x=one.there[0])]
+    answers = named([one for one in whole if one not in (prompt, *options.values(), *lists[:1])], seen.ANSWERS)
     if not answers or not (lists or len(options) > 1):
         letters = bool(answers) and len(set(answers[0].texts)) > 1 and all(map(_CHOICE.fullmatch, answers[0].texts))
         shown = sum(bool(_SHOWN.search(text)) for text in prompt.texts) >= len(prompt.texts) / 2
@@ -221,9 +212,8 @@ def _choices(
     fields["answer_column"] = inside if are_texts else answer.name
     if are_places and not labels[0].isdigit():
         places = {int(float(text)) for text in texts}
-        fields["answer_column"] = (
-            f"{answer.name}.{LETTER_FROM_1 if 0 not in places and len(labels) in places else LETTER}"
-        )
+        from_1 = 0 not in places and len(labels) in places
+        fields["answer_column"] = f"{answer.name}.{LETTER_FROM_1 if from_1 else LETTER}"
     return fields
 
 

@@ -1,9 +1,8 @@
 """Routes of uploads."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
@@ -23,12 +22,13 @@ from backend.uploads.encoding import is_guess
 from backend.uploads.reading import COUNTED_BYTES, prompt_key, read
 from backend.uploads.survey import survey
 
-T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
 
 LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines, Parquet or Arrow."}
+_rows_so_far: dict[str, int] = {}
+"""By the key that an upload was given, how many of its rows were read."""
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
@@ -38,29 +38,14 @@ async def create_upload(services: ServicesDep, request: Request, query: Annotate
         with store.partial_file(services.settings.home) as file:
             async for chunk in request.stream():
                 file.write(chunk)
-            suffix, on_rows = ending_of(query.name + query.suffix), _counting(query.progress)
+            suffix, on_rows = ending_of(query.name + query.suffix), partial(_rows_so_far.__setitem__, query.progress)
             notes = [query.note] if query.note else []
             keep = partial(store.keep, services, query.name, file, suffix=suffix, notes=notes, on_rows=on_rows)
-            return await _in_turn(services, keep)
+            return await to_thread.run_sync(
+                keep, limiter=services.conversions
+            )  # once fewer are read than may be at once
     finally:
         _rows_so_far.pop(query.progress, None)
-
-
-async def _in_turn(services: Services, make: Callable[[], T]) -> T:
-    """What `make` makes in a thread, once fewer files are read than may be at once."""
-    return await to_thread.run_sync(make, limiter=services.conversions)
-
-
-_rows_so_far: dict[str, int] = {}
-"""By the key that an upload was given, how many of its rows were read."""
-
-
-def _counting(key: str) -> Callable[[int], None]:
-    def note(rows: int) -> None:
-        if key:
-            _rows_so_far[key] = rows
-
-    return note
 
 
 @router.get("/progress")
@@ -72,7 +57,7 @@ def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgres
 @router.post("/join", status_code=201)
 async def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
     """Make one upload of several, whose rows follow each other; the parts stay."""
-    return await _in_turn(services, partial(_joined, services, body))
+    return await to_thread.run_sync(_joined, services, body, limiter=services.conversions)
 
 
 def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
@@ -101,24 +86,22 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
 @router.post("/keep", status_code=201)
 async def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Band:
     """Make an upload of some rows of another one: those that a person kept, and what evaluations hold out."""
-    return await _in_turn(services, partial(_band, services, body))
+    return await to_thread.run_sync(_band, services, body, limiter=services.conversions)
 
 
 def _band(services: Services, body: r.UploadKeep) -> r.Band:
     """Raises NotFound and Invalid."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
-        raise Invalid(
-            FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
-        )
+        text = "rows are kept of an upload, and this is a data set of the Hub; upload it"
+        raise Invalid(FieldError("task.source", text))
     _, path = _found(services, int(number))
     wanted, column = set(body.ids), body.task.prompt_column
     held_out = held_out_keys((prompt_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
     trained = {prompt_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
     if not trained:
-        raise Invalid(
-            FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
-        )
+        text = f"no row of upload {number} to train on has one of these ids; measure it again"
+        raise Invalid(FieldError("ids", text))
     # At most half of the prompts can be held out, so of a small band some of them are left out rather than trained on.
     evaluated = set(sorted(held_out)[: len(trained)])
     sources = set[str]()
@@ -155,9 +138,8 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
     """How many rows a task would train on and hold out, in all and of each source; of an upload of at most 32 MiB."""
     upload, path = _found(services, upload_id)
     if upload.size_bytes > COUNTED_BYTES:
-        raise Conflict(
-            f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
-        )
+        text = f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
+        raise Conflict(text)
     return read(path, query).split
 
 
@@ -173,9 +155,8 @@ def survey_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Surv
     if earlier is None or all(found.fields.get(name) == value for name, value in earlier[1].items()):
         return found
     again = survey(path, SurveyQuery.model_validate({"use": query.use, **earlier[1]}))
-    return again.model_copy(
-        update={"said": [f"the columns are those of run {earlier[0]}", *again.said], "columns": found.columns}
-    )
+    said = [f"the columns are those of run {earlier[0]}", *again.said]
+    return again.model_copy(update={"said": said, "columns": found.columns})
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

@@ -140,20 +140,12 @@ def page(tx: Connection, query: PageQuery) -> r.Page[r.Upload]:
     return r.Page[r.Upload](items=[_upload(row) for row in rows], next_cursor=cursor)
 
 
-def is_there(tx: Connection, upload_id: int) -> bool:
-    """Whether nobody deleted it."""
-    return tx.execute(select(upload.c.id).where(upload.c.id == upload_id)).first() is not None
-
-
 def columns_before(tx: Connection, upload_id: int, use: str) -> tuple[int, dict[str, Json]] | None:
     """The newest run that read the upload as a task or as pairs, and the columns that it named."""
     query = select(run.c.id, run.c.config).where(run.c.upload_id == upload_id).order_by(run.c.id.desc()).limit(20)
     for run_id, config in tx.execute(query):
-        data = (
-            (config.get("pairs") if use == "pairs" else None)
-            or get_field(config, "task")
-            or get_field(config, "pairs.task")
-        )
+        data = use == "pairs" and config.get("pairs")
+        data = data or get_field(config, "task") or get_field(config, "pairs.task")
         if isinstance(data, dict) and ("chosen_column" in data) == (use == "pairs"):
             usual = SurveyQuery().model_dump()
             return run_id, {name: data[name] for name in usual if data.get(name) != usual[name] and name in data}
