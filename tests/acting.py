@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from backend.contract import protocol as p
 from backend.contract import records as r
@@ -142,6 +143,13 @@ class Actor:
         finally:
             over.set()
             thread.join()
+
+
+def began(client: Client, config: dict[str, Json] = GRPO, name: str = "one", **info: Any) -> Actor:
+    """A new run, and the worker that has begun it."""
+    run_id, actor = client.create_run(config).id, Actor(client, name, **info).begin()
+    assert actor.run_id == run_id
+    return actor
 
 
 class Beats:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from acting import GRPO, Actor
+from acting import Actor, began
 from processes import wait_until
 from s3_server import S3Server
 from serving import Backend
@@ -45,8 +45,7 @@ def put_checkpoint(bucket: Bucket, folder: Path, path: str, weights: bytes = WEI
 
 def saved(backend: Backend, bucket: Bucket, folder: Path) -> Actor:
     """A finished run whose checkpoint 1 lies in the bucket."""
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client, store=f"{bucket.address}#ab12").begin()
+    actor = began(backend.client, store=f"{bucket.address}#ab12")
     actor.report(0)
     manifest = put_checkpoint(bucket, folder, f"run-{actor.run_id}/step-1")
     actor.save(1, sha256=manifest)
@@ -150,8 +149,7 @@ def test_a_bucket_that_refuses_keeps_no_deleted_run_whose_checkpoints_lie_elsewh
 ) -> None:
     backend = start_backend(checkpoints=bucket.address)
     there = saved(backend, bucket, tmp_path)
-    backend.client.create_run(GRPO)
-    here = Actor(backend.client, store="/a/home#cd34").begin()
+    here = began(backend.client, store="/a/home#cd34")
     here.report(0)
     here.save(1)
     here.finish()

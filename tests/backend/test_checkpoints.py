@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from processes import wait_until
 from serving import Backend
 
@@ -21,8 +21,7 @@ def starting_from(run_id: int, step: int) -> dict[str, Json]:
 
 def saved(backend: Backend, store: str) -> Actor:
     """A finished run with checkpoint 1 in a store."""
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client, store=store).begin()
+    actor = began(backend.client, store=store)
     actor.report(0)
     actor.save(1)
     return actor

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any, cast
 
 import pytest
-from acting import GRPO, SAMPLE, Actor
+from acting import GRPO, SAMPLE, Actor, began
 from serving import Backend
 from sqlalchemy import text
 
@@ -105,8 +105,7 @@ def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend)
 
 
 def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    trainer = Actor(backend.client, "busy").begin()
+    trainer = began(backend.client, name="busy")
     assert not trainer.beat().samples_waiting
     backend.client.create_run(GRPO)
     sample = backend.client.create_run(SAMPLE)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, group
+from acting import GRPO, SAMPLE, began, group
 from drawing import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -62,8 +62,7 @@ def put(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
 @pytest.fixture(scope="module")
 def busy_backend(shared_backend: Backend) -> Backend:
     """With run 1 in the hands of worker one."""
-    shared_backend.client.create_run(GRPO)
-    Actor(shared_backend.client).begin()
+    began(shared_backend.client)
     return shared_backend
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, began, group
 from lossy_wire import Wire
 from serving import TOKEN, Backend
 from sqlalchemy import select
@@ -74,8 +74,7 @@ def rows(backend: Backend) -> dict[str, list[object]]:
 def wire(backend: Backend) -> Iterator[tuple[Wire, Actor]]:
     """A worker that holds a run, at the end of a wire."""
     with Wire(backend.url) as between, Client(between.url, TOKEN) as client:
-        client.create_run(GRPO)
-        yield between, Actor(client).begin()
+        yield between, began(client)
 
 
 def unanswered(between: Wire, send: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import bombs
 import pytest
-from acting import GRPO, SAMPLE, Actor, group
+from acting import GRPO, SAMPLE, began, group
 from serving import Backend
 
 from backend.contract.client import ApiError
@@ -172,8 +172,7 @@ def test_a_short_lock_is_waited_for_and_a_long_one_is_said(start_backend: Callab
 
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.report(0)
     with backend.services.database.write() as tx:
         pages = tx.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -182,12 +181,12 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None
     with pytest.raises(ApiError) as caught:
         actor.report(1, groups=big, metrics={"reward": 1.0})
     assert (caught.value.status, caught.value.code) == (507, "disk_full")
-    assert backend.client.run(run.id).progress.step == 1
+    assert backend.client.run(actor.run_id).progress.step == 1
     with backend.services.database.write() as tx:
         tx.exec_driver_sql("PRAGMA max_page_count=1000000")
         assert tx.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
     actor.report(1, groups=big, metrics={"reward": 1.0})
-    assert backend.client.run(run.id).progress.step == 2
+    assert backend.client.run(actor.run_id).progress.step == 2
 
 
 def test_an_error_names_at_most_a_few_fields_in_its_sentence_and_all_in_its_details(shared_backend: Backend) -> None:
@@ -216,8 +215,7 @@ def test_a_trace_that_is_larger_than_its_report_is_refused_unread(
 ) -> None:
     """What it says of its own size is compared with its report before anything of it is read."""
     assert len(trace.data) < 6_000_000
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     with pytest.raises(ApiError) as caught:
         actor.report(0, trace=trace)
     assert caught.value.status == 422

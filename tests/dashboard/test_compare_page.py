@@ -8,18 +8,16 @@ import pandas as pd
 import pytest
 import recorded
 from on_screen import Open, shown
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
 from dashboard.comparison.seeds import MORE
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: runs that a test adds are none of the others', and none of them waits for a worker."""
-    return shared_backend
+backend = pytest.fixture(
+    one_for_all
+)  # runs that a test adds are none of the others', and none of them waits for a worker
 
 
 def finished(backend: Backend, name: str, steps: int, size: int, *, seed: int = 0, **config: Json) -> int:

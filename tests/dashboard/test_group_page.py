@@ -9,7 +9,7 @@ import recorded
 from answers import completion_of
 from following import follow
 from on_screen import Open, shown
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
@@ -18,11 +18,7 @@ from dashboard.components.table import frame
 from dashboard.group.cards import equal_ones, places
 from dashboard.group.rows import ENDING, columns
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the groups that another reads."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # no test changes the groups that another reads
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +47,7 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(open_pag
     groups = [group.id for group in backend.client.groups(run_id).items]
     assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
     backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
-    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claimed is not None
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    recorded.claim(backend.client, run_id)
     taken_back = open_page("group", id=groups[1])
     assert "no other draw in this run" in link_labels(taken_back)
     assert "**Group 5** :gray[· superseded" in shown(taken_back)

@@ -8,8 +8,8 @@ import pytest
 import recorded
 from acting import SAMPLE, as_submitted
 from following import follow
-from on_screen import Open, draft_of, key, one_for_all, press, send, start_disabled, texts
-from serving import Backend
+from on_screen import Open, draft_of, key, press, send, start_disabled, texts
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
 

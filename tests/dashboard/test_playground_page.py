@@ -5,8 +5,8 @@ import re
 
 import pytest
 import recorded
-from on_screen import Open, figures, one_for_all, press
-from serving import Backend
+from on_screen import Open, figures, press
+from serving import Backend, one_for_all
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 

@@ -9,8 +9,8 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
-from on_screen import Open, one_for_all, shown
-from serving import Backend
+from on_screen import Open, shown
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.groups import GroupReport, GroupState

@@ -3,8 +3,8 @@
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, one_for_all, press, shown
-from serving import Backend
+from on_screen import Open, press, shown
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components.listing import ROWS

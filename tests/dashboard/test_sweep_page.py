@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, press, texts
+from on_screen import Open, press, queue_button, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Button, Multiselect
+from streamlit.testing.v1.element_tree import Multiselect
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
@@ -19,10 +19,6 @@ from dashboard.session import script
 
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
-
-
-def queue_button(at: AppTest) -> Button:
-    return next(button for button in at.button if button.label.startswith("Queue"))
 
 
 def learn(client: Client, first: float, last: float) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, texts
+from on_screen import Open, queue_button, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
+from streamlit.testing.v1.element_tree import Multiselect, Selectbox
 
 import dashboard
 from backend.contract.recipes import RECIPES
@@ -54,10 +54,6 @@ def picker(at: AppTest) -> Multiselect:
 
 def ground(at: AppTest) -> Selectbox:
     return next(box for box in at.selectbox if box.label == "Base configuration")
-
-
-def queue_button(at: AppTest) -> Button:
-    return next(button for button in at.button if button.label.startswith("Queue"))
 
 
 def preview(at: AppTest) -> list[list[str]]:
