@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
@@ -150,6 +152,14 @@ def began(client: Client, config: dict[str, Json] = GRPO, name: str = "one", **i
     run_id, actor = client.create_run(config).id, Actor(client, name, **info).begin()
     assert actor.run_id == run_id
     return actor
+
+
+@contextmanager
+def api_error(status: int, code: str | None = None, match: str | None = None) -> Iterator[Any]:
+    """What is asked in it is refused in this way; yields what pytest caught, whose `value` is the error."""
+    with pytest.raises(ApiError, match=match) as caught:
+        yield caught
+    assert (caught.value.status, caught.value.code) == (status, code or caught.value.code)
 
 
 class Beats:

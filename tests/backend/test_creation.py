@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any, cast
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, began
+from acting import GRPO, SAMPLE, Actor, api_error, began
 from serving import Backend
 from sqlalchemy import text
 
@@ -58,9 +58,8 @@ def test_a_wrong_override_is_refused_at_its_field(
     shared_backend: Backend, overrides: dict[str, int], field: str
 ) -> None:
     run = shared_backend.client.create_run(GRPO)
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         shared_backend.client.clone_run(run.id, overrides)
-    assert caught.value.status == 422
     assert [error["field"] for error in caught.value.details] == [field]  # type: ignore[index,union-attr,call-overload]
 
 
@@ -188,9 +187,8 @@ def test_a_run_starts_from_a_dpo_runs_weights_but_not_from_a_reward_model(backen
     backend.client.create_run({**GRPO, "model": {"source": f"run:{policy}@1"}})
     for config in (GRPO, REWARD_MODEL, {"kind": "sample", "prompts": ["a"]}):
         wrong = {**config, "model": {"source": f"run:{judge}@1"}}
-        with pytest.raises(ApiError, match="scores completions and writes none") as caught:
+        with api_error(422, match="scores completions and writes none"):
             backend.client.create_run(wrong)
-        assert caught.value.status == 422
         answer = backend.client.preflight(wrong)
         assert [message.field for message in answer.messages if message.level == "error"] == ["model.source"]
 

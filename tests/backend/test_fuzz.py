@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from acting import GRPO, SAMPLE, began, group
-from drawing import examples
+from drawing import examples, places, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Backend
@@ -43,20 +43,6 @@ BODIES: dict[str, Any] = {
     "/api/v1/worker/runs/1/checkpoint": CHECKPOINT,
     "/api/v1/worker/runs/1/fail": {"attempt": 2, "error": {"code": "x", "message": "y"}, "retryable": True},
 }
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a body where something else could stand."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
-
-
-def put(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
-    if not path:
-        return odd
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = put(value[path[0]], path[1:], odd)
-    return copy
 
 
 @pytest.fixture(scope="module")

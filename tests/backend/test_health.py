@@ -50,8 +50,7 @@ def record(
     **config: Json,
 ) -> tuple[int, p.Claim]:
     """A run under way whose steps went well but for what is `unusual`; `paid` are the rewards of each step's groups."""
-    run_id = recorded.queue(client, "sick", **config)
-    claim = recorded.claim(client, run_id, worker=worker)
+    run_id, claim = recorded.started(client, "sick", **config, worker=worker)
     for step in range(steps):
         groups = [recorded.group_of(index, one) for index, one in enumerate(paid)]
         metrics = HEALTHY | unusual(step)

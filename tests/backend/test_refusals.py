@@ -8,22 +8,12 @@ from typing import Any
 
 import bombs
 import pytest
-from acting import GRPO, SAMPLE, began, group
+from acting import GRPO, SAMPLE, api_error, began, group
 from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.contract.protocol import TraceFile
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    config: Any = {**GRPO}
-    *parents, last = path.split(".")
-    place = config
-    for entry in parents:
-        place[entry] = dict(place[entry])
-        place = place[entry]
-    place[last] = value
-    return config  # type: ignore[no-any-return]
+from backend.contract.stored import put
 
 
 @pytest.mark.parametrize(
@@ -42,9 +32,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_a_wrong_configuration_is_refused_by_field(
     shared_backend: Backend, path: str, value: Any, field: str, message: str
 ) -> None:
-    with pytest.raises(ApiError) as caught:
-        shared_backend.client.create_run(changed(path, value))
-    assert (caught.value.status, caught.value.code) == (422, "invalid")
+    with api_error(422, "invalid") as caught:
+        shared_backend.client.create_run(put(GRPO, path, value))  # type: ignore[arg-type]
     details: Any = caught.value.details
     assert [error["field"] for error in details] == [field]
     assert message in details[0]["message"]
@@ -178,9 +167,8 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None
         pages = tx.exec_driver_sql("PRAGMA page_count").scalar_one()
         tx.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     big = [group(index, prompt_id="x" * 200) for index in range(500)]
-    with pytest.raises(ApiError) as caught:
+    with api_error(507, "disk_full"):
         actor.report(1, groups=big, metrics={"reward": 1.0})
-    assert (caught.value.status, caught.value.code) == (507, "disk_full")
     assert backend.client.run(actor.run_id).progress.step == 1
     with backend.services.database.write() as tx:
         tx.exec_driver_sql("PRAGMA max_page_count=1000000")
@@ -216,9 +204,8 @@ def test_a_trace_that_is_larger_than_its_report_is_refused_unread(
     """What it says of its own size is compared with its report before anything of it is read."""
     assert len(trace.data) < 6_000_000
     actor = began(backend.client)
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         actor.report(0, trace=trace)
-    assert caught.value.status == 422
     details: Any = caught.value.details
     assert details[0]["field"] == field
     assert words in details[0]["message"]

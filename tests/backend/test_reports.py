@@ -8,16 +8,16 @@ import bombs
 import httpx
 import pyarrow as pa
 import pytest
-from acting import Actor, began, completion, group
+from acting import Actor, api_error, began, completion, group
 from plans import asked_here
 from processes import wait_until
+from recorded import THEIRS
 from serving import Backend
 from sqlalchemy import select
 
 from backend import events
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
-from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.spool import may_pass
 from backend.queue import reports as reports_module
 from backend.storage import tables
@@ -203,9 +203,8 @@ def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(back
     assert (tokens.token_ids, tokens.texts) == ([5, 6], ["4\ufffd", "\ufffd\ufffd"])
     assert (tokens.sampling_logprob, tokens.clipped, tokens.advantage) == ([-0.5, None], [False, True], [-0.5, -0.5])
     assert tokens.kl is None
-    with pytest.raises(ApiError) as caught:
+    with api_error(404, "not_found"):
         backend.client.tokens(whole.completions[0].id)
-    assert (caught.value.status, caught.value.code) == (404, "not_found")
     [file] = (backend.home / "traces").rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ApiError, match="damaged"):
@@ -217,9 +216,8 @@ def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(back
 )
 def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: dict[str, str]) -> None:
     actor = began(backend.client)
-    with pytest.raises(ApiError) as caught:
+    with api_error(422):
         actor.report(0, trace=TRACE.model_copy(update=change))
-    assert caught.value.status == 422
     assert not list((backend.home).rglob("*.parquet*"))
     assert backend.client.groups(actor.run_id).items == []
 
@@ -241,8 +239,7 @@ def test_a_refused_report_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes
 
 
 def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
-    config = RecordedConfig(trainer=Trainer(name="a test"))
-    claim = backend.client.record(p.Recording(key=key, worker="w", config=config, name="r"))
+    claim = backend.client.record(THEIRS.model_copy(update={"key": key}))
     backend.client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=""))
     return claim
 

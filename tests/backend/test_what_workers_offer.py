@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from acting import GRPO, SAMPLE, Actor
+from acting import GRPO, SAMPLE, Actor, api_error
 from serving import Backend
 
 from backend.contract.base import Json
@@ -33,9 +33,8 @@ def sampling_with(engine: str) -> dict[str, Json]:
 
 
 def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         backend.client.create_run(config)
-    assert caught.value.status == 422
     details: Any = caught.value.details
     return {detail["field"]: detail["message"] for detail in details}
 

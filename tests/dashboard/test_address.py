@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from clock import Clock
+from clock import Clock, clock_of
 from streamlit.testing.v1 import AppTest
 
 import dashboard
@@ -15,11 +15,7 @@ ROOT = Path(dashboard.__file__).parent
 SOURCES = list(ROOT.rglob("*.py"))
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(address, "monotonic", clock)
-    return clock
+clock = pytest.fixture(clock_of(address), autouse=True)
 
 
 def page() -> None:

@@ -199,8 +199,7 @@ def test_one_run_alone_has_no_differences_and_at_first_six_charts_and_more_on_de
 
 
 def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backend: Backend, runs: list[int]) -> None:
-    run_id = recorded.queue(backend.client, "no *kl*")
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, "no *kl*")
     report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")

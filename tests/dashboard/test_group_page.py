@@ -24,8 +24,7 @@ backend = pytest.fixture(one_for_all)  # no test changes the groups that another
 @pytest.fixture(scope="module")
 def groups(shared_backend: Backend) -> list[int]:
     """The ids of a live, a dead and an unscored group, in this order."""
-    run_id = recorded.queue(shared_backend.client, "some run")
-    claimed = recorded.claim(shared_backend.client, run_id)
+    run_id, claimed = recorded.started(shared_backend.client, "some run")
     reported = [
         recorded.group_of(0, [0.1, 1.0, 0.0, 1.0]),
         recorded.group_of(1, [1.0, 1.0, 1.0, 1.0]),
@@ -65,12 +64,11 @@ def test_who_is_asked_which_is_better_is_not_told_the_rewards(open_page: Open, g
 def test_judging_leads_from_the_newest_group_that_is_not_settled_to_the_next_across_steps(
     open_page: Open, backend: Backend
 ) -> None:
-    run_id = recorded.queue(backend.client)
-    attempt = recorded.claim(backend.client, run_id).attempt
+    run_id, claim = recorded.started(backend.client)
     for step in range(3):
         rewards = [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]] if step != 1 else [[1.0, 1.0]]
         reported = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
-        recorded.report(backend.client, run_id, attempt, step, reported)
+        recorded.report(backend.client, run_id, claim.attempt, step, reported)
     first, second = (one.id for one in backend.client.groups(run_id, step=2, state="live").items)
     oldest = backend.client.groups(run_id, step=0, state="live").items[0].id
 

@@ -31,8 +31,7 @@ def group(
 
 
 def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) -> int:
-    run_id = recorded.queue(backend.client, name)
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, name)
     for step, groups in enumerate(steps):
         recorded.report(backend.client, run_id, claimed.attempt, step, groups)
     recorded.finish(backend.client, run_id, claimed)

@@ -14,8 +14,7 @@ backend = pytest.fixture(one_for_all)  # only one test adds to the run, and it h
 
 def record(backend: Backend) -> int:
     """Two steps: a live group with four texts, and a dead one with sixty."""
-    made = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, made)
+    made, claimed = recorded.started(backend.client)
     first = recorded.group_of(
         0, [1.0, 0.1, 0.0, None], texts=["a violet whale", "a violet cat", "a green whale", "<b>whale</b>"]
     )

@@ -1,17 +1,12 @@
 """Widgets that follow the address, where the browser sends once more what they showed before."""
 
 import pytest
-from clock import Clock
+from clock import Clock, clock_of
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components import synced
 
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(synced, "monotonic", clock)
-    return clock
+clock = pytest.fixture(clock_of(synced), autouse=True)
 
 
 def page() -> None:
