@@ -149,7 +149,8 @@ class Actor:
 
 def began(client: Client, config: dict[str, Json] = GRPO, name: str = "one", **info: Any) -> Actor:
     """A new run, and the worker that has begun it."""
-    run_id, actor = client.create_run(config).id, Actor(client, name, **info).begin()
+    run_id = client.create_run(config).id
+    actor = Actor(client, name, **info).begin(0, str(config["kind"]))
     assert actor.run_id == run_id
     return actor
 

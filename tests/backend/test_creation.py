@@ -19,7 +19,6 @@ from backend.contract.stored import get, put
 
 REWARD_MODEL: dict[str, Json] = RewardModelConfig().model_dump(mode="json")
 DPO: dict[str, Json] = DpoConfig().model_dump(mode="json")
-KINDS = ("grpo", "reward_model", "dpo", "sample")
 RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
 
 
@@ -142,8 +141,7 @@ def test_only_a_finished_sample_that_asked_the_same_can_be_scored_again(
 
 def left_by(backend: Backend, config: dict[str, Json]) -> int:
     """A finished run of this configuration with checkpoint 1."""
-    backend.client.create_run(config)
-    actor = Actor(backend.client).begin(0, *KINDS)
+    actor = began(backend.client, config)
     actor.report(0, groups=[], metrics={"loss": 0.69})
     actor.save(1)
     actor.finish()
@@ -215,8 +213,7 @@ def test_own_pairs_need_their_three_columns(backend: Backend) -> None:
 
 
 def test_a_step_of_the_same_shape_tells_how_long_the_next_run_takes(backend: Backend) -> None:
-    backend.client.create_run(REWARD_MODEL)
-    actor = Actor(backend.client).begin(0, *KINDS)
+    actor = began(backend.client, REWARD_MODEL)
     actor.report(0, groups=[], metrics={"loss": 0.69, "step_time": 3.0})
     time = backend.client.preflight(REWARD_MODEL).time
     assert time is not None

@@ -298,9 +298,7 @@ def test_a_run_that_goes_well_has_no_warning_and_every_rule_was_looked_at(backen
     assert backend.client.health(run_id).warnings == []
 
 
-def test_what_a_rule_waits_for_is_said_of_a_run_without_steps_and_of_one_that_does_not_log_it(
-    backend: Backend,
-) -> None:
+def test_what_a_rule_waits_for_is_said_of_a_run_without_steps_and_of_one_that_does_not_log_it(backend: Backend) -> None:
     run_id = backend.client.create_run(GRPO).id
     health = backend.client.health(run_id)
     assert health.items == []

@@ -59,18 +59,17 @@ def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
 
 
 def test_a_pause_takes_effect_at_the_step_boundary_and_the_run_goes_on_from_its_checkpoint(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.report(0)
     actor.save(1)
-    assert backend.client.command(run.id, "pause").status == "running"
+    assert backend.client.command(actor.run_id, "pause").status == "running"
     assert actor.beat().requested == "pause"
     actor.finish("paused")
-    paused = backend.client.run(run.id)
+    paused = backend.client.run(actor.run_id)
     assert (paused.status, paused.requested, paused.failures) == ("paused", "nothing", 0)
-    assert said(backend, run.id) == ["attempt 1 ended after step 1: somebody paused the run"]
+    assert said(backend, actor.run_id) == ["attempt 1 ended after step 1: somebody paused the run"]
     assert Actor(backend.client).claim() is None
-    backend.client.command(run.id, "resume")
+    backend.client.command(actor.run_id, "resume")
     claim = Actor(backend.client, "two").claimed()
     assert (claim.attempt, claim.resume and claim.resume.step) == (2, 1)
 
@@ -225,16 +224,15 @@ def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -
 
 def test_a_run_whose_worker_died_settles_as_the_person_asked(backend: Backend) -> None:
     for verb, expected in (("stop", "stopped"), ("pause", "paused")):
-        run = backend.client.create_run(GRPO)
-        Actor(backend.client).begin()
-        backend.client.command(run.id, verb)
+        run_id = began(backend.client).run_id
+        backend.client.command(run_id, verb)
         sweep_once(backend.services)
-        assert status(backend, run.id) == "running", "its lease is alive"
+        assert status(backend, run_id) == "running", "its lease is alive"
         backend.clock.now += 31
         sweep_once(backend.services)
-        assert status(backend, run.id) == expected
+        assert status(backend, run_id) == expected
         if expected == "paused":
-            backend.client.command(run.id, "stop")
+            backend.client.command(run_id, "stop")
 
 
 def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend) -> None:

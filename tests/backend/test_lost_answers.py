@@ -46,17 +46,12 @@ MESSAGES: dict[str, tuple[Send, Send, str, str]] = {
     "report": (report(1.0), report(2.0), "report_conflict", "another body"),
     "reports": (two_reports(1.0), two_reports(2.0), "report_conflict", "another body"),
     "evaluation": (evaluation(1.0), evaluation(2.0), "report_conflict", "another body"),
-    "checkpoint": (
-        lambda actor: actor.save(1),
-        lambda actor: actor.save(1, "other"),
-        "conflict",
-        "another checkpoint at step 1",
-    ),
+    "checkpoint": (lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict", "another checkpoint at step 1"),
     "finish": (lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost", "is finished"),
     "fail": (lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost", "is failed"),
     "run": (submit("one"), submit("two"), "conflict", "with another body"),
     "sweep": (sweep("one"), sweep("two"), "conflict", "with another body"),
-}
+}  # fmt: skip
 
 
 def rows(backend: Backend) -> dict[str, list[object]]:

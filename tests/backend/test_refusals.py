@@ -62,7 +62,7 @@ def test_a_number_that_json_cannot_carry_and_text_without_utf8_can_be_complained
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/api/v1/nothing", 404, "not_found"),
+        *(("GET", path, 404, "not_found") for path in ("/api/v1/nothing", "/docs", "/redoc", "/openapi.json")),
         ("GET", "/api/v1/runs/7", 404, "not_found"),
         ("GET", "/api/v1/runs/7/metrics", 404, "not_found"),
         ("GET", "/api/v1/runs/7/steps", 404, "not_found"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, api_error
+from acting import GRPO, SAMPLE, Actor, api_error, began
 from serving import Backend
 
 from backend.contract.base import Json
@@ -42,11 +42,10 @@ def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
 def trained(backend: Backend, kind: str = "reward_model", *, store: str = "/store") -> int:
     """A run of this kind with a checkpoint at step 2."""
     config = GRPO if kind == "grpo" else RewardModelConfig().model_dump(mode="json")
-    run_id = backend.client.create_run(config).id
-    trainer = Actor(backend.client, "trainer", store).begin(0, kind)
+    trainer = began(backend.client, config, name="trainer", store=store)
     trainer.save(2)
     trainer.finish()
-    return run_id
+    return trainer.run_id
 
 
 def learned(run_id: int, step: int = 2) -> dict[str, Any]:

@@ -194,12 +194,7 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
     [
         ({"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}}, "optimizer.learning_rate", "warning", 1e-4),
         ({"optimizer": {"learning_rate": 1e-3}}, "optimizer.learning_rate", "warning", None),
-        (
-            {"model": {"source": SMOLLM2}, "optimizer": {"learning_rate": 2e-4}},
-            "optimizer.learning_rate",
-            "warning",
-            1e-5,
-        ),
+        ({"model": {"source": SMOLLM2}, "optimizer": {"learning_rate": 2e-4}}, "optimizer.learning_rate", "warning", 1e-5),
         ({"sampling": {"top_k": 10}}, "sampling.top_k", "warning", 0),
         ({"sampling": {"top_p": 0.9}}, "sampling.top_p", "warning", 1.0),
         ({"sampling": {"group_size": 2}}, "sampling.group_size", "warning", 8),
@@ -225,7 +220,7 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
             256,
         ),
     ],
-)
+)  # fmt: skip
 def test_a_trap_is_named_at_its_field(changes: dict[str, Any], field: str | None, level: str, fix: object) -> None:
     answer = preflight(grpo(**changes), Facts())
     message = about(field, answer)
@@ -323,17 +318,13 @@ def test_a_rate_counts_for_as_many_processes_only() -> None:
 @pytest.mark.parametrize(
     ("workers", "source", "why"),
     [
-        (
-            [CPU],
-            SMOLLM2,
-            "no model of known shape was timed on CPU, 2 threads yet: a few steps of one there give its rate",
-        ),
+        ([CPU], SMOLLM2, "no model of known shape was timed on CPU, 2 threads yet: a few steps of one there give its rate"),
         ([Offers(device="NVIDIA L4")], SMOLLM2, "on NVIDIA L4 the steps of other models do not say"),
         ([Offers(device="CPU, 8 threads")], SMOLLM2, "no model of known shape was timed on CPU, 8 threads yet"),
         ([CPU], "some/model", "the model's shape is not known here"),
         ([], SMOLLM2, "no worker is up"),
     ],
-)
+)  # fmt: skip
 def test_a_speed_that_was_never_measured_is_not_guessed(workers: list[Offers], source: str, why: str) -> None:
     other = replace(TIMED, device="CPU, 4 threads")
     answer = preflight(grpo(model={"source": source}), Facts(workers=workers, timed=[other]))
@@ -364,18 +355,14 @@ def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() ->
     [
         ({"model": {"source": SMOLLM2}}, "the activations that", "model.gradient_checkpointing"),
         ({"model": {"source": SMOLLM2}, "optimizer": {"micro_batch_tokens": 64}}, "two moments", "model.lora"),
-        (
-            {"model": {"source": SMOLLM2, "lora": {}}, "optimizer": {"micro_batch_tokens": 64}},
-            "the weights",
-            "A smaller model",
-        ),
+        ({"model": {"source": SMOLLM2, "lora": {}}, "optimizer": {"micro_batch_tokens": 64}}, "the weights", "A smaller model"),
         (
             {"model": {"source": SMOLLM2, "lora": {}}, "sampling": {"prompts_per_step": 512, "max_new_tokens": 1024}},
             "keys and values",
             "Fewer prompts",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_dominates_the_memory_is_named_with_what_would_lower_it(
     changes: dict[str, Any], part: str, remedy: str
 ) -> None:
