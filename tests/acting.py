@@ -89,9 +89,8 @@ class Actor:
         return self
 
     def beat(self, progress: r.Progress | None = None, ranks: r.Ranks | None = None) -> p.HeartbeatReply:
-        return self.client.heartbeat(
-            self.run_id, p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress, ranks=ranks)
-        )
+        sent = p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress, ranks=ranks)
+        return self.client.heartbeat(self.run_id, sent)
 
     def report(self, step: int | None = None, **fields: object) -> p.Accepted:
         """A training step with one group, unless `groups` says otherwise."""
@@ -112,10 +111,8 @@ class Actor:
 
     def save(self, step: int, content: str = "", *, sha256: str = "") -> p.Accepted:
         digest = sha256 or hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
-        path = f"run-{self.run_id}/step-{step}"
-        sent = p.CheckpointReport(
-            attempt=self.attempt, step=step, store=self.info.store, path=path, sha256=digest, size_bytes=1
-        )
+        place = {"store": self.info.store, "path": f"run-{self.run_id}/step-{step}", "sha256": digest}
+        sent = p.CheckpointReport.model_validate({"attempt": self.attempt, "step": step, "size_bytes": 1, **place})
         return self.client.checkpoint(self.run_id, sent)
 
     def finish(self, outcome: p.Outcome = "finished") -> p.Accepted:

@@ -206,19 +206,11 @@ def train(
         skill = 0.5 + 0.45 * (1 - math.exp(-3 * step / total))
         groups = [group_of(index, _rewards(numbers, skill, group_size)) for index in range(prompts)]
         logs = [p.LogLine(level="warning", message="3 completions reached the token limit")] if step % 9 == 4 else []
-        send(
-            step=step,
-            metrics=metrics_of(step, groups, total, numbers),
-            groups=groups,
-            logs=logs,
-            trace=trace_of(groups) if traced else None,
-        )
+        metrics, trace = metrics_of(step, groups, total, numbers), trace_of(groups) if traced else None
+        send(step=step, metrics=metrics, groups=groups, logs=logs, trace=trace)
         if (step + 1) % 25 == 0:
-            send(
-                step=step + 1,
-                metrics=_evaluation(step + 1, total),
-                logs=[p.LogLine(message=f"Checkpoint {step + 1} saved")],
-            )
+            saved = [p.LogLine(message=f"Checkpoint {step + 1} saved")]
+            send(step=step + 1, metrics=_evaluation(step + 1, total), logs=saved)
             client.checkpoint(run_id, checkpoint_of(claimed.attempt, step + 1, run_id))
     place = {"step": steps, "total_steps": total, "phase": "rollout", "done": 96, "total": prompts * group_size}
     progress = Progress.model_validate({**place, "eta_seconds": 41.0})

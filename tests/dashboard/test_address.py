@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from clock import Clock, clock_of
+from clock import Clock
 from streamlit.testing.v1 import AppTest
 
 import dashboard
@@ -15,7 +15,11 @@ ROOT = Path(dashboard.__file__).parent
 SOURCES = list(ROOT.rglob("*.py"))
 
 
-clock = pytest.fixture(clock_of(address), autouse=True)
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(address, "monotonic", clock)
+    return clock
 
 
 def page() -> None:

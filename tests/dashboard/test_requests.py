@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from clock import Clock, clock_of
+from clock import Clock
 from starlette.types import Message
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
@@ -14,7 +14,12 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation,
 from dashboard import requests as asked_of_pages
 from dashboard.requests import finish_callbacks, let_people_go_first, worth_an_answer
 
-clock = pytest.fixture(clock_of(asked_of_pages))
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(asked_of_pages, "monotonic", clock)
+    return clock
 
 
 def asks(page: str, part: str = "", *, tick: bool = False) -> bytes:

@@ -1,12 +1,17 @@
 """Widgets that follow the address, where the browser sends once more what they showed before."""
 
 import pytest
-from clock import Clock, clock_of
+from clock import Clock
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components import synced
 
-clock = pytest.fixture(clock_of(synced), autouse=True)
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(synced, "monotonic", clock)
+    return clock
 
 
 def page() -> None:
