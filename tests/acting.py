@@ -5,6 +5,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 from backend.contract import protocol as p
 from backend.contract import records as r
@@ -86,9 +89,8 @@ class Actor:
         return self
 
     def beat(self, progress: r.Progress | None = None, ranks: r.Ranks | None = None) -> p.HeartbeatReply:
-        return self.client.heartbeat(
-            self.run_id, p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress, ranks=ranks)
-        )
+        sent = p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress, ranks=ranks)
+        return self.client.heartbeat(self.run_id, sent)
 
     def report(self, step: int | None = None, **fields: object) -> p.Accepted:
         """A training step with one group, unless `groups` says otherwise."""
@@ -109,10 +111,8 @@ class Actor:
 
     def save(self, step: int, content: str = "", *, sha256: str = "") -> p.Accepted:
         digest = sha256 or hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
-        path = f"run-{self.run_id}/step-{step}"
-        sent = p.CheckpointReport(
-            attempt=self.attempt, step=step, store=self.info.store, path=path, sha256=digest, size_bytes=1
-        )
+        place = {"store": self.info.store, "path": f"run-{self.run_id}/step-{step}", "sha256": digest}
+        sent = p.CheckpointReport.model_validate({"attempt": self.attempt, "step": step, "size_bytes": 1, **place})
         return self.client.checkpoint(self.run_id, sent)
 
     def finish(self, outcome: p.Outcome = "finished") -> p.Accepted:
@@ -142,6 +142,22 @@ class Actor:
         finally:
             over.set()
             thread.join()
+
+
+def began(client: Client, config: dict[str, Json] = GRPO, name: str = "one", **info: Any) -> Actor:
+    """A new run, and the worker that has begun it."""
+    run_id = client.create_run(config).id
+    actor = Actor(client, name, **info).begin(0, str(config["kind"]))
+    assert actor.run_id == run_id
+    return actor
+
+
+@contextmanager
+def api_error(status: int, code: str | None = None, match: str | None = None) -> Iterator[Any]:
+    """What is asked in it is refused in this way; yields what pytest caught, whose `value` is the error."""
+    with pytest.raises(ApiError, match=match) as caught:
+        yield caught
+    assert (caught.value.status, caught.value.code) == (status, code or caught.value.code)
 
 
 class Beats:

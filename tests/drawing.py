@@ -1,4 +1,6 @@
-"""From which seed property tests draw, and how many examples: a fixed one in `make test`, a fresh one in `make fuzz`."""
+"""How property tests draw: from a fixed seed in `make test`, from a fresh one in `make fuzz`; and what they change in a body."""
+
+from typing import Any
 
 from hypothesis import settings
 
@@ -14,3 +16,17 @@ settings.load_profile(FIXED)
 def examples(usual: int) -> int:
     """This many in `make test`, and as many times more in `make fuzz` as for a test that names no number."""
     return usual * settings.default.max_examples // USUAL
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a configuration or body where something else could stand."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    if not path:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put(value[path[0]], path[1:], other)
+    return copy

@@ -14,12 +14,15 @@ from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
+from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import OwnReward, Progress, RewardFile, RewardText, RunError
 from backend.contract.trace_file import lists, packed
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 # Takes runs on vLLM, which no real worker of a test offers.
 SAMPLER = WORKER.model_copy(update={"name": "sampler", "engines": ["vllm"]})
+# What another program says of a run before it records it.
+THEIRS = p.Recording(key="k" * 16, worker="a script", name="theirs", config=RecordedConfig(trainer=Trainer(name="TRL")))
 EPS = 1e-8
 
 
@@ -42,6 +45,14 @@ def claim(
     begun = p.Start.model_validate({"attempt": claimed.attempt, "from_step": 0, "device": "cpu", **start})
     client.start(claimed.run_id, begun)
     return claimed
+
+
+def started(
+    client: Client, name: str = "recorded", *, worker: p.WorkerInfo = WORKER, **overrides: Json
+) -> tuple[int, p.Claim]:
+    """A run of that configuration, claimed and started by `worker`."""
+    run_id = queue(client, name, **overrides)
+    return run_id, claim(client, run_id, worker=worker)
 
 
 def scored_by_files(client: Client, texts: Sequence[str], **overrides: Json) -> int:
@@ -195,19 +206,11 @@ def train(
         skill = 0.5 + 0.45 * (1 - math.exp(-3 * step / total))
         groups = [group_of(index, _rewards(numbers, skill, group_size)) for index in range(prompts)]
         logs = [p.LogLine(level="warning", message="3 completions reached the token limit")] if step % 9 == 4 else []
-        send(
-            step=step,
-            metrics=metrics_of(step, groups, total, numbers),
-            groups=groups,
-            logs=logs,
-            trace=trace_of(groups) if traced else None,
-        )
+        metrics, trace = metrics_of(step, groups, total, numbers), trace_of(groups) if traced else None
+        send(step=step, metrics=metrics, groups=groups, logs=logs, trace=trace)
         if (step + 1) % 25 == 0:
-            send(
-                step=step + 1,
-                metrics=_evaluation(step + 1, total),
-                logs=[p.LogLine(message=f"Checkpoint {step + 1} saved")],
-            )
+            saved = [p.LogLine(message=f"Checkpoint {step + 1} saved")]
+            send(step=step + 1, metrics=_evaluation(step + 1, total), logs=saved)
             client.checkpoint(run_id, checkpoint_of(claimed.attempt, step + 1, run_id))
     place = {"step": steps, "total_steps": total, "phase": "rollout", "done": 96, "total": prompts * group_size}
     progress = Progress.model_validate({**place, "eta_seconds": 41.0})

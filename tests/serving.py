@@ -71,6 +71,11 @@ class Serving:
         self._server.should_exit = True
 
 
+def one_for_all(shared_backend: Backend) -> Backend:
+    """The fixture `backend` of a module whose tests leave each other alone."""
+    return shared_backend
+
+
 @cache
 def empty_database() -> bytes:
     """As a first start makes it; tests of the schema have databases of their own."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from acting import GRPO, Actor
+from acting import Actor, began
 from processes import Site, tiny_run, wait_until
 from processes import site as a_site
 from recorded import finish, queue, train
@@ -91,8 +91,7 @@ def test_a_home_of_any_name_holds_all_that_it_has_and_so_does_its_backup(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with Backends(home) as backends:
         backend = backends.start()
-        backend.client.create_run(GRPO)
-        actor = Actor(backend.client, store=f"{store}#ab12").begin()
+        actor = began(backend.client, store=f"{store}#ab12")
         actor.report(0)
         actor.save(1)
         model = store / f"run-{actor.run_id}" / "step-1" / "model"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, began, group
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -32,8 +32,7 @@ def sent(actor: Actor, path: str, **body: Any) -> Callable[[], object]:
 
 @pytest.fixture
 def actor(backend: Backend) -> Actor:
-    backend.client.create_run(GRPO)  # of 100 steps
-    return Actor(backend.client).begin()
+    return began(backend.client)  # of 100 steps
 
 
 # ---- steps

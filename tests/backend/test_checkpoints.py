@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, api_error, began
 from processes import wait_until
 from serving import Backend
 
@@ -21,8 +21,7 @@ def starting_from(run_id: int, step: int) -> dict[str, Json]:
 
 def saved(backend: Backend, store: str) -> Actor:
     """A finished run with checkpoint 1 in a store."""
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client, store=store).begin()
+    actor = began(backend.client, store=store)
     actor.report(0)
     actor.save(1)
     return actor
@@ -83,9 +82,8 @@ def test_a_model_is_downloaded_whole_without_what_a_link_in_it_leads_to_and_one_
     assert sorted(zipped.namelist()) == ["config.json", "sub/model.safetensors"]
     assert zipped.read("sub/model.safetensors") == b"w" * 3_000_000
     shutil.rmtree(store)
-    with pytest.raises(ApiError, match="is gone") as caught:
+    with api_error(404, match="is gone"):
         list(backend.client.download_checkpoint(actor.run_id, 1))
-    assert caught.value.status == 404
 
 
 def test_a_checkpoint_that_is_removed_while_it_is_downloaded_is_never_taken_for_whole(backend: Backend) -> None:
@@ -108,9 +106,8 @@ def test_no_path_of_a_worker_leads_out_of_the_store_and_nothing_outside_is_read_
     outside = store.format(home=backend.home.resolve())
     actor = saved(backend, outside)
     model = model_at(tmp_path, actor.run_id)
-    with pytest.raises(ApiError) as caught:
+    with api_error(409) as caught:
         list(backend.client.download_checkpoint(actor.run_id, 1))
-    assert caught.value.status == 409
     assert outside in caught.value.message
     actor.finish()
     backend.client.delete_run(actor.run_id)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from acting import GRPO, Actor
+from acting import began
 from serving import Backend, SteppedClock
 
 from backend.clock import Clock
@@ -50,8 +50,7 @@ def test_after_a_wall_clock_was_set_back_the_dead_and_the_hanging_are_noticed_an
     start_backend: Callable[..., Backend],
 ) -> None:
     first = start_backend()
-    run = first.client.create_run(GRPO)
-    actor = Actor(first.client).begin()
+    actor = began(first.client)
     for step in range(3):
         actor.report(step, metrics={"step_time": 1.0, "time/rollout": 1.0})
     sampling = Progress(step=3, phase="rollout", done=0, total=1)
@@ -65,12 +64,12 @@ def test_after_a_wall_clock_was_set_back_the_dead_and_the_hanging_are_noticed_an
     assert not worker.alive
     clock.now += 3600
     actor.beat(sampling)
-    assert "phase_open" in [hint.code for hint in second.client.health(run.id).items]
+    assert "phase_open" in [hint.code for hint in second.client.health(actor.run_id).items]
     for act in (actor.beat, actor.finish):
         act()
         [held] = second.client.worker_use()
         assert held.until >= held.since
-    ended = second.client.run(run.id)
+    ended = second.client.run(actor.run_id)
     assert ended.started_at is not None
     assert ended.finished_at is not None
     assert ended.finished_at >= ended.started_at

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any, cast
 
 import pytest
-from acting import GRPO, SAMPLE, Actor
+from acting import GRPO, SAMPLE, Actor, api_error, began
 from serving import Backend
 from sqlalchemy import text
 
@@ -19,7 +19,6 @@ from backend.contract.stored import get, put
 
 REWARD_MODEL: dict[str, Json] = RewardModelConfig().model_dump(mode="json")
 DPO: dict[str, Json] = DpoConfig().model_dump(mode="json")
-KINDS = ("grpo", "reward_model", "dpo", "sample")
 RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
 
 
@@ -58,9 +57,8 @@ def test_a_wrong_override_is_refused_at_its_field(
     shared_backend: Backend, overrides: dict[str, int], field: str
 ) -> None:
     run = shared_backend.client.create_run(GRPO)
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         shared_backend.client.clone_run(run.id, overrides)
-    assert caught.value.status == 422
     assert [error["field"] for error in caught.value.details] == [field]  # type: ignore[index,union-attr,call-overload]
 
 
@@ -105,8 +103,7 @@ def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend)
 
 
 def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend) -> None:
-    backend.client.create_run(GRPO)
-    trainer = Actor(backend.client, "busy").begin()
+    trainer = began(backend.client, name="busy")
     assert not trainer.beat().samples_waiting
     backend.client.create_run(GRPO)
     sample = backend.client.create_run(SAMPLE)
@@ -144,8 +141,7 @@ def test_only_a_finished_sample_that_asked_the_same_can_be_scored_again(
 
 def left_by(backend: Backend, config: dict[str, Json]) -> int:
     """A finished run of this configuration with checkpoint 1."""
-    backend.client.create_run(config)
-    actor = Actor(backend.client).begin(0, *KINDS)
+    actor = began(backend.client, config)
     actor.report(0, groups=[], metrics={"loss": 0.69})
     actor.save(1)
     actor.finish()
@@ -189,9 +185,8 @@ def test_a_run_starts_from_a_dpo_runs_weights_but_not_from_a_reward_model(backen
     backend.client.create_run({**GRPO, "model": {"source": f"run:{policy}@1"}})
     for config in (GRPO, REWARD_MODEL, {"kind": "sample", "prompts": ["a"]}):
         wrong = {**config, "model": {"source": f"run:{judge}@1"}}
-        with pytest.raises(ApiError, match="scores completions and writes none") as caught:
+        with api_error(422, match="scores completions and writes none"):
             backend.client.create_run(wrong)
-        assert caught.value.status == 422
         answer = backend.client.preflight(wrong)
         assert [message.field for message in answer.messages if message.level == "error"] == ["model.source"]
 
@@ -218,8 +213,7 @@ def test_own_pairs_need_their_three_columns(backend: Backend) -> None:
 
 
 def test_a_step_of_the_same_shape_tells_how_long_the_next_run_takes(backend: Backend) -> None:
-    backend.client.create_run(REWARD_MODEL)
-    actor = Actor(backend.client).begin(0, *KINDS)
+    actor = began(backend.client, REWARD_MODEL)
     actor.report(0, groups=[], metrics={"loss": 0.69, "step_time": 3.0})
     time = backend.client.preflight(REWARD_MODEL).time
     assert time is not None

@@ -6,14 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, began, group
 from serving import Backend
 
 
 @pytest.mark.parametrize("path", ["/api/v1/runs/1/completions", "/api/v1/groups/3", "/api/v1/runs/1/export"])
 def test_a_damaged_page_is_answered_with_advice(backend: Backend, path: str) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     for step in range(3):
         actor.report(step, groups=[group(index, prompt_id="x" * 200) for index in range(30)])
     _overwrite_groups(backend)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from acting import GRPO
-from serving import Backend
+from serving import Backend, one_for_all
 
 from backend.contract.client import ApiError
 from backend.contract.protocol import ClaimRequest, WorkerInfo
@@ -15,11 +15,7 @@ pytestmark = pytest.mark.usefixtures("read_here")
 
 ROWS = [{"problem": f"{n} + {n}", "answer": str(2 * n), "source": f"{'ab'[n % 2]}.csv"} for n in range(30)]
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: each test reads its own upload."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # each test reads its own upload
 
 
 def reading(backend: Backend, rows: list[Any] = ROWS, **task: object) -> dict[str, Any]:

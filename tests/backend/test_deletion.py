@@ -6,7 +6,7 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, began, group
 from fastapi.routing import APIRoute
 from large_run import grow
 from processes import wait_until
@@ -155,8 +155,7 @@ def test_others_write_between_the_slices_of_a_large_deletion(start_backend: Call
     backend = start_backend()
     backend.client.command(backend.client.create_run(GRPO, name="large").id, "stop")
     grow(backend.home, 1, 10_240)
-    backend.client.create_run(GRPO)
-    worker = Actor(backend.client).begin()
+    worker = began(backend.client)
     backend.client.delete_run(1)
     seen = []
     while left := backend.client.deletions():

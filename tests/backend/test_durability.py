@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import zygote
-from acting import GRPO, Actor, group
+from acting import GRPO, began, group
 from processes import death_of, free_port, wait_until, watch
 
 from backend.contract.client import Client, Unreachable
@@ -34,8 +34,7 @@ def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) 
     acknowledged = []
     with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
         process = serve(tmp_path, port, client)
-        run = client.create_run(GRPO)
-        actor = Actor(client).begin()
+        actor = began(client)
         for step in range(60):
             if step % 20 == 10:
                 process.send_signal(signal.SIGKILL)  # the next report finds it dying or dead
@@ -52,10 +51,10 @@ def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) 
         assert sqlite3.connect(tmp_path / "groupscope.db").execute("pragma integrity_check").fetchone() == ("ok",)
         process = serve(tmp_path, port, client)
         try:
-            assert client.run(run.id).status == "finished"
-            assert client.run(run.id).attempt == 1, "its own absence cost the worker no lease"
-            assert client.metrics(run.id).series["reward"].step == acknowledged
-            assert [sum(one.states.values()) for one in client.steps(run.id)] == [16] * 60
+            assert client.run(actor.run_id).status == "finished"
+            assert client.run(actor.run_id).attempt == 1, "its own absence cost the worker no lease"
+            assert client.metrics(actor.run_id).series["reward"].step == acknowledged
+            assert [sum(one.states.values()) for one in client.steps(actor.run_id)] == [16] * 60
         finally:
             process.terminate()
             process.wait(timeout=15)

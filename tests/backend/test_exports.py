@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import recorded
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from serving import Backend
 from token_traces import trace_of_tokens
 
@@ -77,19 +77,18 @@ def test_an_export_across_a_resume_breaks_off_and_passes_for_no_whole_one(
 ) -> None:
     monkeypatch.setattr(export, "PAGE", 2)
     monkeypatch.setattr(export, "ROWS", 2)
-    run_id = backend.client.create_run(GRPO).id
-    first = Actor(backend.client).begin()
+    first = began(backend.client)
     for step in range(6):
         first.report(step, metrics={"reward": 1.0, "eval/reward": 1.0})
     first.finish("released")
-    chunks = kind(backend.services.database, run_id)
+    chunks = kind(backend.services.database, first.run_id)
     for _ in range(read):
         next(chunks)
     second = Actor(backend.client).begin(from_step=2)
     second.report(2, metrics={"reward": 2.0, "eval/reward": 2.0})
     with pytest.raises(Conflict, match="export it again"):
         list(chunks)
-    assert list(kind(backend.services.database, run_id))
+    assert list(kind(backend.services.database, first.run_id))
 
 
 def test_a_run_without_metrics_has_their_line(backend: Backend) -> None:
@@ -102,12 +101,11 @@ def test_a_table_of_groups_has_every_completion_with_its_group(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "PAGE", 3)
-    run_id = backend.client.create_run(GRPO).id
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     for step in range(4):
         groups = [recorded.group_of(index, [1.0, None, 0.1, 0.0], texts=HOSTILE) for index in range(2)]
         actor.report(step, groups=groups, metrics={"reward": 0.5})
-    rows = rows_of(backend, run_id, "groups")
+    rows = rows_of(backend, actor.run_id, "groups")
     assert len(rows) == 4 * 2 * 4
     assert [row["text"] for row in rows[:4]] == HOSTILE
     assert {row["step"] for row in rows} == set(range(4))
@@ -136,14 +134,13 @@ def test_tokens_stand_beside_the_completions_that_kept_them(
 ) -> None:
     monkeypatch.setattr(export, "PAGE", 1)  # a step's file is then read over several pages
     monkeypatch.setattr(export, "TOKENS", 20)
-    run_id = backend.client.create_run(GRPO).id
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     for step, group in enumerate([1, 0, 1]):
         trace = trace_of_tokens([["Paris", " \x00é", "\n"], ["no"]], group=group)
         actor.report(step, groups=[recorded.group_of(index, [1.0, 0.0, 0.5]) for index in range(2)], trace=trace)
-    files = sorted((backend.home / "traces" / str(run_id)).iterdir())
+    files = sorted((backend.home / "traces" / str(actor.run_id)).iterdir())
     files[1].write_bytes(b"damaged")
-    rows, plain = rows_of(backend, run_id, "tokens"), rows_of(backend, run_id, "groups")
+    rows, plain = rows_of(backend, actor.run_id, "tokens"), rows_of(backend, actor.run_id, "groups")
     assert [{name: row[name] for name in plain[0]} for row in rows] == plain
     kept = [row for row in rows if row["token_ids"] is not None]
     assert [(row["step"], row["group_index"], row["completion_index"]) for row in kept] == [

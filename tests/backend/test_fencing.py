@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, api_error, began
 from serving import TOKEN, Backend, SteppedClock
 from sqlalchemy import select, text, update
 
@@ -29,9 +29,8 @@ MESSAGES: list[Callable[[Actor], object]] = [
 def lost(actor: Actor) -> None:
     """Each of its messages is refused: the run is not its own."""
     for message in MESSAGES:
-        with pytest.raises(ApiError) as caught:
+        with api_error(409, "lease_lost"):
             message(actor)
-        assert (caught.value.status, caught.value.code) == (409, "lease_lost")
 
 
 def counts(backend: Backend) -> list[int]:
@@ -41,16 +40,15 @@ def counts(backend: Backend) -> list[int]:
 
 
 def test_a_paused_worker_cannot_overwrite_its_successor(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    first = Actor(backend.client, "first").begin()
+    first = began(backend.client, name="first")
     first.report(0, metrics={"reward": 0.1})
     backend.clock.now += 31
     second = Actor(backend.client, "second").begin(from_step=0)
     assert second.attempt == 2
-    before, shown = counts(backend), backend.client.run(run.id)
+    before, shown = counts(backend), backend.client.run(first.run_id)
     lost(first)
     assert counts(backend) == before
-    assert backend.client.run(run.id) == shown
+    assert backend.client.run(first.run_id) == shown
     second.report(0)
     second.finish()
 
@@ -73,22 +71,20 @@ def test_every_write_renews_the_lease_also_one_that_ran_out_until_the_run_ends(b
 
 
 def test_a_lost_lease_costs_budget_and_the_next_worker_goes_on_from_the_checkpoint(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.report(0)
     actor.save(1)
     backend.clock.now += 31
     resume = Actor(backend.client, "two").claimed().resume
     assert resume is not None
     assert (resume.step, resume.store) == (1, "/store")
-    assert backend.client.run(run.id).failures == 1
+    assert backend.client.run(actor.run_id).failures == 1
 
 
 def test_a_worker_whose_run_was_deleted_is_told_that_it_lost_it(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.finish("released")
-    backend.client.delete_run(run.id)
+    backend.client.delete_run(actor.run_id)
     with pytest.raises(ApiError, match="no longer exists") as caught:
         actor.beat()
     assert caught.value.code == "lease_lost"
@@ -96,8 +92,7 @@ def test_a_worker_whose_run_was_deleted_is_told_that_it_lost_it(backend: Backend
 
 def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[..., Backend]) -> None:
     first = start_backend()
-    run = first.client.create_run(GRPO)
-    actor = Actor(first.client).begin()
+    actor = began(first.client)
     later = SteppedClock()
     later.now += 1000
     second = start_backend(clock=later)  # on the same home
@@ -106,7 +101,7 @@ def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[...,
     actor.client = second.client
     second.client.secrets |= first.client.secrets
     actor.report(0)
-    assert second.client.run(run.id).failures == 0
+    assert second.client.run(actor.run_id).failures == 0
 
 
 @pytest.mark.slow
@@ -133,16 +128,15 @@ def test_many_workers_at_once_never_get_the_same_run(backend: Backend) -> None:
 
 @pytest.mark.parametrize("shown", [None, "", "a guess", "x" * 200])
 def test_who_did_not_claim_a_run_changes_nothing_of_it(backend: Backend, shown: str | None) -> None:
-    run = backend.client.create_run(GRPO)
-    holder = Actor(backend.client).begin()
-    before = backend.client.run(run.id)
+    holder = began(backend.client)
+    before = backend.client.run(holder.run_id)
     with Client(backend.url, TOKEN) as other:
         stranger = Actor(other, "stranger")
-        stranger.run_id, stranger.attempt = run.id, holder.attempt
+        stranger.run_id, stranger.attempt = holder.run_id, holder.attempt
         if shown is not None:
-            other.secrets[run.id, holder.attempt] = shown
+            other.secrets[holder.run_id, holder.attempt] = shown
         lost(stranger)
-    assert backend.client.run(run.id) == before
+    assert backend.client.run(holder.run_id) == before
     holder.beat()
 
 
@@ -174,14 +168,13 @@ def test_a_worker_of_the_version_before_gets_no_run_and_is_told_why(backend: Bac
 
 
 def test_an_attempt_from_before_there_were_secrets_goes_on_to_its_end(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     with backend.services.database.write() as tx:
         tx.execute(update(attempt).values(secret_sha256=None))
     backend.client.secrets.clear()
     actor.report(0)
     actor.finish()
-    assert backend.client.run(run.id).status == "finished"
+    assert backend.client.run(actor.run_id).status == "finished"
 
 
 def test_what_a_killed_worker_left_in_its_spool_is_sent_with_the_secret_of_its_claim(
@@ -206,8 +199,7 @@ def test_what_a_killed_worker_left_in_its_spool_is_sent_with_the_secret_of_its_c
     "path", ["run-2/step-1", "step-1", "run-1", "run-1/../run-2/step-1", "/run-1/step-1", "run-10/s"]
 )
 def test_a_checkpoint_lies_in_its_own_runs_folder(backend: Backend, path: str) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     sent = p.CheckpointReport(attempt=1, step=0, store="/store", path=path, sha256="0" * 64, size_bytes=1)
     with pytest.raises(ApiError, match="must lie below run-1/"):
         backend.client.checkpoint(actor.run_id, sent)

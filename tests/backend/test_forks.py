@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, began, group
 from processes import wait_until
 from serving import Backend, Backends
 
@@ -240,13 +240,12 @@ def test_a_fork_with_checkpoints_of_its_own_is_never_brought_to_its_beginning_ag
 
 
 def test_steps_that_a_gpu_computed_are_not_done_again(backend: Backend) -> None:
-    run = backend.client.create_run(config())
-    actor = Actor(backend.client, device="NVIDIA H100").begin()
+    actor = began(backend.client, config(), device="NVIDIA H100")
     trained(actor, 0, AT)
     actor.save(AT)
     with pytest.raises(ApiError, match=r"NVIDIA H100 computed it, and only a CPU.*it has these: 40"):
-        backend.client.fork_run(run.id, AT - 1)
-    assert backend.client.fork_run(run.id, AT).forked_at == AT
+        backend.client.fork_run(actor.run_id, AT - 1)
+    assert backend.client.fork_run(actor.run_id, AT).forked_at == AT
 
 
 def test_preflight_of_a_fork_says_what_cannot_change_and_for_which_worker_it_waits(
@@ -321,11 +320,10 @@ def test_a_parent_is_deleted_only_with_a_word_for_its_forks_and_its_trunk_goes_w
 def test_a_checkpoint_that_a_fork_began_from_or_from_which_it_repeats_steps_is_not_removed(
     backend: Backend, keeps: int, after: int, at: int
 ) -> None:
-    run = backend.client.create_run(config(keep={"last": keeps}))
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client, config(keep={"last": keeps}))
     for step in (10, 20, 30, 40):
         trained(actor, step - 10, step)
         actor.save(step)
         if step == after:
-            backend.client.fork_run(run.id, at)
-    assert [one.step for one in backend.client.checkpoints(run.id)] == [10, *(30, 40)[-keeps:]]
+            backend.client.fork_run(actor.run_id, at)
+    assert [one.step for one in backend.client.checkpoints(actor.run_id)] == [10, *(30, 40)[-keeps:]]

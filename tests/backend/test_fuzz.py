@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, group
-from drawing import examples
+from acting import GRPO, SAMPLE, began, group
+from drawing import examples, places, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Backend
@@ -45,25 +45,10 @@ BODIES: dict[str, Any] = {
 }
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a body where something else could stand."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
-
-
-def put(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
-    if not path:
-        return odd
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = put(value[path[0]], path[1:], odd)
-    return copy
-
-
 @pytest.fixture(scope="module")
 def busy_backend(shared_backend: Backend) -> Backend:
     """With run 1 in the hands of worker one."""
-    shared_backend.client.create_run(GRPO)
-    Actor(shared_backend.client).begin()
+    began(shared_backend.client)
     return shared_backend
 
 

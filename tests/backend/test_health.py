@@ -50,8 +50,7 @@ def record(
     **config: Json,
 ) -> tuple[int, p.Claim]:
     """A run under way whose steps went well but for what is `unusual`; `paid` are the rewards of each step's groups."""
-    run_id = recorded.queue(client, "sick", **config)
-    claim = recorded.claim(client, run_id, worker=worker)
+    run_id, claim = recorded.started(client, "sick", **config, worker=worker)
     for step in range(steps):
         groups = [recorded.group_of(index, one) for index, one in enumerate(paid)]
         metrics = HEALTHY | unusual(step)
@@ -299,9 +298,7 @@ def test_a_run_that_goes_well_has_no_warning_and_every_rule_was_looked_at(backen
     assert backend.client.health(run_id).warnings == []
 
 
-def test_what_a_rule_waits_for_is_said_of_a_run_without_steps_and_of_one_that_does_not_log_it(
-    backend: Backend,
-) -> None:
+def test_what_a_rule_waits_for_is_said_of_a_run_without_steps_and_of_one_that_does_not_log_it(backend: Backend) -> None:
     run_id = backend.client.create_run(GRPO).id
     health = backend.client.health(run_id)
     assert health.items == []

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
+from backend.contract.stored import put
 from backend.health.check import RULES, WATCHED, check
 from backend.health.facts import ExampleGroup, Facts, GroupFact, OpenPhase, Stretch
 
@@ -35,15 +37,7 @@ def fired(run: Facts) -> list[str]:
 
 def with_(path: str, value: Json) -> dict[str, Json]:
     """The default configuration with one field changed."""
-    config: dict[str, Json] = GrpoConfig().model_dump(mode="json")
-    *parts, last = path.split(".")
-    here = config
-    for part in parts:
-        inner = here[part]
-        assert isinstance(inner, dict)
-        here = inner
-    here[last] = value
-    return config
+    return cast("dict[str, Json]", put(CONFIG, path, value))
 
 
 def fell(first: float, last: float) -> list[float]:

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, began, group
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -16,8 +16,7 @@ from backend.telemetry.summary import recomputed
 
 def resumed_at_2(backend: Backend) -> Actor:
     """Attempt 1 did steps 0 to 3 and was lost; attempt 2 begins at checkpoint 2 and did steps 2 and 3."""
-    backend.client.create_run(GRPO)
-    first = Actor(backend.client, "first").begin()
+    first = began(backend.client, name="first")
     first.report(0, groups=[], metrics={"eval/pass@1": 0.1})
     for step in range(4):
         first.report(step, metrics={"reward": 1.0 + step, "only/first": 1.0}, groups=[group(prompt_id=f"first {step}")])
@@ -170,25 +169,23 @@ def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation_and_the_
 
 
 def test_a_metric_whose_name_looks_like_an_evaluations_is_one_of_training(backend: Backend) -> None:
-    run_id = backend.client.create_run(GRPO).id
-    first = Actor(backend.client).begin()
+    first = began(backend.client)
     for step in range(8):
         first.report(step, groups=[], metrics={"Eval/x": 1.0, "loss": 1.0})
     first.finish("released")
     second = Actor(backend.client).begin(6)
     second.report(6, groups=[], metrics={"Eval/x": 2.0, "loss": 2.0})
     for asked in ({}, {"width": 4}):
-        series = backend.client.metrics(run_id, **asked).series
+        series = backend.client.metrics(first.run_id, **asked).series
         assert series["Eval/x"] == series["loss"]
         assert series["loss"].step[-1] == 6
 
 
 def test_the_largest_rewards_have_a_curve_and_their_reports_are_taken(backend: Backend) -> None:
-    run_id = backend.client.create_run(GRPO).id
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     for step in range(44):
         actor.report(step, groups=[], metrics={"reward": 0.7e308 if step % 2 else 1.7e308})
-    run = backend.client.run(run_id)
+    run = backend.client.run(actor.run_id)
     assert run.reward_sparkline == pytest.approx([1.2e308] * 22)
     assert run.recent_reward == pytest.approx(1.2e308)
 

@@ -5,10 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, api_error
 from serving import Backend
-
-from backend.contract.client import ApiError
 
 pytestmark = pytest.mark.usefixtures("read_here")
 
@@ -42,9 +40,8 @@ NO_HARM = {("model.source, below the root", name) for name in ("owner/name/more"
 def test_a_name_that_wants_to_be_a_path_is_refused_by_its_field(shared_backend: Backend, place: str, name: str) -> None:
     if (place, name) in NO_HARM:
         return
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         shared_backend.client.create_run(PLACES[place](name))
-    assert caught.value.status == 422
     details: Any = caught.value.details
     assert details[0]["field"] == place.partition(",")[0]
 

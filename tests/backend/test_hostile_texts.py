@@ -8,7 +8,7 @@ from io import BytesIO
 import hostile
 import pyarrow.parquet as pq
 import pytest
-from acting import GRPO, Actor, group
+from acting import Actor, began, group
 from serving import Backend
 
 from backend.contract.protocol import LogLine
@@ -36,8 +36,7 @@ LONGEST = 2**22  # characters of a text
 
 def record(backend: Backend, texts: list[str]) -> Actor:
     """A run of one group whose completions are these, sent as JSON that is not cleaned before."""
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     sent = group(rewards=[1.0, *[0.0] * (len(texts) - 1)]).model_dump(mode="json")
     for completion, text in zip(sent["completions"], texts, strict=True):
         completion["text"] = text

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from acting import GRPO, SAMPLE, Actor, group
+from acting import GRPO, SAMPLE, Actor, api_error, began, group
 from serving import Backend
 
 from backend.app import sweep_once
@@ -18,9 +18,8 @@ def status(backend: Backend, run_id: int) -> str:
 
 
 def refusal(client_call: object) -> str:
-    with pytest.raises(ApiError) as caught:
+    with api_error(409, "conflict") as caught:
         client_call()  # type: ignore[operator]
-    assert (caught.value.status, caught.value.code) == (409, "conflict")
     return caught.value.message
 
 
@@ -60,56 +59,52 @@ def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
 
 
 def test_a_pause_takes_effect_at_the_step_boundary_and_the_run_goes_on_from_its_checkpoint(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.report(0)
     actor.save(1)
-    assert backend.client.command(run.id, "pause").status == "running"
+    assert backend.client.command(actor.run_id, "pause").status == "running"
     assert actor.beat().requested == "pause"
     actor.finish("paused")
-    paused = backend.client.run(run.id)
+    paused = backend.client.run(actor.run_id)
     assert (paused.status, paused.requested, paused.failures) == ("paused", "nothing", 0)
-    assert said(backend, run.id) == ["attempt 1 ended after step 1: somebody paused the run"]
+    assert said(backend, actor.run_id) == ["attempt 1 ended after step 1: somebody paused the run"]
     assert Actor(backend.client).claim() is None
-    backend.client.command(run.id, "resume")
+    backend.client.command(actor.run_id, "resume")
     claim = Actor(backend.client, "two").claimed()
     assert (claim.attempt, claim.resume and claim.resume.step) == (2, 1)
 
 
 def test_a_pause_that_was_taken_back_too_late_queues_the_run_again(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.client.command(run.id, "pause")
+    actor = began(backend.client)
+    backend.client.command(actor.run_id, "pause")
     assert actor.beat().requested == "pause"
-    backend.client.command(run.id, "resume")
+    backend.client.command(actor.run_id, "resume")
     actor.finish("paused")
-    assert status(backend, run.id) == "queued"
+    assert status(backend, actor.run_id) == "queued"
 
 
 def test_a_stop_beats_a_pause_and_a_graceful_shutdown(backend: Backend) -> None:
     for outcome in ("paused", "released", "stopped"):
-        run = backend.client.create_run(GRPO)
-        actor = Actor(backend.client).begin()
-        backend.client.command(run.id, "pause")
-        backend.client.command(run.id, "stop")
+        actor = began(backend.client)
+        backend.client.command(actor.run_id, "pause")
+        backend.client.command(actor.run_id, "stop")
         for verb in ("pause", "resume"):
             with pytest.raises(ApiError, match="was asked to stop"):
-                backend.client.command(run.id, verb)
+                backend.client.command(actor.run_id, verb)
         actor.finish(outcome)  # type: ignore[arg-type]
-        assert status(backend, run.id) == "stopped"
-        assert backend.client.run(run.id).finished_at is not None
+        assert status(backend, actor.run_id) == "stopped"
+        assert backend.client.run(actor.run_id).finished_at is not None
 
 
 def test_a_second_stop_is_told_to_the_worker_and_a_third_changes_nothing(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.client.command(run.id, "stop")
+    actor = began(backend.client)
+    backend.client.command(actor.run_id, "stop")
     assert (actor.beat().requested, actor.beat().stop_at_once) == ("stop", False)
     for _ in range(2):
-        assert backend.client.command(run.id, "stop").requested == "stop_at_once"
+        assert backend.client.command(actor.run_id, "stop").requested == "stop_at_once"
         assert (actor.beat().requested, actor.beat().stop_at_once) == ("stop", True)
     with pytest.raises(ApiError, match="was asked to stop at once"):
-        backend.client.command(run.id, "pause")
+        backend.client.command(actor.run_id, "pause")
 
 
 def test_a_stopped_sweep_that_is_stopped_again_lets_its_runs_end_their_steps(backend: Backend) -> None:
@@ -121,14 +116,13 @@ def test_a_stopped_sweep_that_is_stopped_again_lets_its_runs_end_their_steps(bac
 
 
 def test_why_an_attempt_was_ended_stands_on_the_stopped_runs_page_and_in_its_log(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    backend.client.command(run.id, "stop")
+    actor = began(backend.client)
+    backend.client.command(actor.run_id, "stop")
     error = r.RunError(code="process_ended", message="Stopped: it did not answer.")
-    backend.client.finish(run.id, p.Finish(attempt=actor.attempt, outcome="stopped", error=error))
-    ended = backend.client.run(run.id)
+    backend.client.finish(actor.run_id, p.Finish(attempt=actor.attempt, outcome="stopped", error=error))
+    ended = backend.client.run(actor.run_id)
     assert (ended.status, ended.error) == ("stopped", error)
-    [line] = backend.client.logs(run.id).items
+    [line] = backend.client.logs(actor.run_id).items
     assert (line.level, line.message) == ("warning", "attempt 1 ended: Stopped: it did not answer.")
 
 
@@ -162,12 +156,11 @@ def test_retryable_failures_queue_again_until_the_budget_is_spent_and_stay_in_th
 
 
 def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_clean_slate(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.fail()
     assert actor.fail().duplicate
-    assert status(backend, run.id) == "failed"
-    retried = backend.client.command(run.id, "retry")
+    assert status(backend, actor.run_id) == "failed"
+    retried = backend.client.command(actor.run_id, "retry")
     assert (retried.status, retried.failures, retried.error, retried.finished_at) == ("queued", 0, None, None)
     assert Actor(backend.client).claimed().attempt == 2
 
@@ -205,44 +198,41 @@ def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> N
 
 
 def test_a_sample_has_a_single_step(backend: Backend) -> None:
-    run = backend.client.create_run(SAMPLE)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client, SAMPLE)
     actor.report(0, groups=[group(rewards=[1.0])])
     actor.finish()
-    assert backend.client.run(run.id).progress.step == backend.client.run(run.id).progress.total_steps == 1
+    assert backend.client.run(actor.run_id).progress.step == backend.client.run(actor.run_id).progress.total_steps == 1
     assert backend.client.runs(kind="training").items == []
-    assert [one.id for one in backend.client.runs().items] == [run.id]
+    assert [one.id for one in backend.client.runs().items] == [actor.run_id]
 
 
 def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    assert backend.client.run(run.id).progress.phase == "starting"
+    actor = began(backend.client)
+    assert backend.client.run(actor.run_id).progress.phase == "starting"
     actor.beat(r.Progress(phase="rollout", done=3, total=128))
-    within = backend.client.run(run.id).progress
+    within = backend.client.run(actor.run_id).progress
     assert (within.phase, within.done, within.total, within.eta_seconds) == ("rollout", 3, 128, None)
     actor.report(0, seconds=100.0, metrics={"step_time": 2.0})
-    assert backend.client.run(run.id).progress.eta_seconds == 2.0 * 99
-    assert backend.client.run(run.id).progress.phase is None
+    assert backend.client.run(actor.run_id).progress.eta_seconds == 2.0 * 99
+    assert backend.client.run(actor.run_id).progress.phase is None
     for step in range(1, 20):
         actor.report(step, seconds=100.0 + 3.0 * step)
-    assert backend.client.run(run.id).progress.eta_seconds == pytest.approx(3.0 * 80)
+    assert backend.client.run(actor.run_id).progress.eta_seconds == pytest.approx(3.0 * 80)
     actor.finish()
-    assert backend.client.run(run.id).progress.eta_seconds is None
+    assert backend.client.run(actor.run_id).progress.eta_seconds is None
 
 
 def test_a_run_whose_worker_died_settles_as_the_person_asked(backend: Backend) -> None:
     for verb, expected in (("stop", "stopped"), ("pause", "paused")):
-        run = backend.client.create_run(GRPO)
-        Actor(backend.client).begin()
-        backend.client.command(run.id, verb)
+        run_id = began(backend.client).run_id
+        backend.client.command(run_id, verb)
         sweep_once(backend.services)
-        assert status(backend, run.id) == "running", "its lease is alive"
+        assert status(backend, run_id) == "running", "its lease is alive"
         backend.clock.now += 31
         sweep_once(backend.services)
-        assert status(backend, run.id) == expected
+        assert status(backend, run_id) == expected
         if expected == "paused":
-            backend.client.command(run.id, "stop")
+            backend.client.command(run_id, "stop")
 
 
 def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, api_error, began, group
 from lossy_wire import Wire
 from serving import TOKEN, Backend
 from sqlalchemy import select
 
 from backend.contract import protocol as p
-from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.client import Client, Unreachable
 from backend.storage.tables import metadata
 
 Send = Callable[[Actor], object]
@@ -46,17 +46,12 @@ MESSAGES: dict[str, tuple[Send, Send, str, str]] = {
     "report": (report(1.0), report(2.0), "report_conflict", "another body"),
     "reports": (two_reports(1.0), two_reports(2.0), "report_conflict", "another body"),
     "evaluation": (evaluation(1.0), evaluation(2.0), "report_conflict", "another body"),
-    "checkpoint": (
-        lambda actor: actor.save(1),
-        lambda actor: actor.save(1, "other"),
-        "conflict",
-        "another checkpoint at step 1",
-    ),
+    "checkpoint": (lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict", "another checkpoint at step 1"),
     "finish": (lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost", "is finished"),
     "fail": (lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost", "is failed"),
     "run": (submit("one"), submit("two"), "conflict", "with another body"),
     "sweep": (sweep("one"), sweep("two"), "conflict", "with another body"),
-}
+}  # fmt: skip
 
 
 def rows(backend: Backend) -> dict[str, list[object]]:
@@ -74,8 +69,7 @@ def rows(backend: Backend) -> dict[str, list[object]]:
 def wire(backend: Backend) -> Iterator[tuple[Wire, Actor]]:
     """A worker that holds a run, at the end of a wire."""
     with Wire(backend.url) as between, Client(between.url, TOKEN) as client:
-        client.create_run(GRPO)
-        yield between, Actor(client).begin()
+        yield between, began(client)
 
 
 def unanswered(between: Wire, send: Callable[[], object]) -> None:
@@ -98,9 +92,8 @@ def test_what_was_committed_and_not_answered_can_be_sent_again(
     answers = [send(actor) for _ in range(2)]
     assert answers[0] == answers[1]
     assert getattr(answers[0], "duplicate", True) is True
-    with pytest.raises(ApiError, match=words) as caught:
+    with api_error(409, refused, match=words):
         otherwise(actor)
-    assert (caught.value.status, caught.value.code) == (409, refused)
     assert rows(backend) == committed
 
 

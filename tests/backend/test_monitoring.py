@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from plans import asked_here, plan
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -66,8 +66,7 @@ def test_workers_are_alive_until_they_are_silent(backend: Backend) -> None:
 def test_messages_of_workers_are_counted_by_whether_they_were_accepted(backend: Backend) -> None:
     value = scrape(backend)
     assert {value("groupscope_worker_messages_total", message, "refused") for message in WORKER_MESSAGES} == {0}
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.beat()
     actor.report(0)
     actor.report(1)

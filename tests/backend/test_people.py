@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from acting import GRPO, Actor, completion, group
+from acting import api_error, began, completion, group
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import Backend
@@ -21,12 +21,10 @@ STORED = HOSTILE.replace("\ud800", "\ufffd")  # half of a surrogate pair has no 
 @pytest.fixture
 def judged(backend: Backend) -> Group:
     """A group of four, the first two with equal rewards; another one follows, whose two texts are equal."""
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     same = group(1, prompt_id="b").model_copy(update={"completions": [completion(0, "x"), completion(1, "x", 0.0)]})
     actor.report(0, groups=[group(rewards=(1.0, 1.0, 0.0, None)), same])
-    assert actor.run_id == run.id
-    return backend.client.group(backend.client.groups(run.id).items[0].id)
+    return backend.client.group(backend.client.groups(actor.run_id).items[0].id)
 
 
 def ids(of: Group) -> list[int]:
@@ -91,9 +89,8 @@ def test_what_cannot_be_judged_is_refused_in_words(backend: Backend, judged: Gro
         lambda: people.keep_preferences(99),
         lambda: list(people.preferences(99)),
     ):
-        with pytest.raises(ApiError, match="There is no") as refused:
+        with api_error(404, match="There is no"):
             ask()
-        assert refused.value.status == 404
 
 
 def test_a_deleted_run_takes_what_was_said_of_it_along(backend: Backend, judged: Group) -> None:

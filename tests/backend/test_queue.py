@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from acting import GRPO, SAMPLE, Actor
+from acting import GRPO, SAMPLE, Actor, began
 from plans import plan
 from serving import Backend
 from sqlalchemy import event, update
@@ -63,8 +63,7 @@ def test_under_the_write_lock_nothing_grows_with_the_queue(backend: Backend) -> 
 
 def test_no_claim_deletion_or_checkpoint_reads_the_runs_that_wait(backend: Backend) -> None:
     gone = backend.client.command(backend.client.create_run(GRPO).id, "stop").id
-    backend.client.create_run({"kind": "grpo", "budget": {"keep": {"last": 1}}})
-    holder = Actor(backend.client, "holder").begin()
+    holder = began(backend.client, {"kind": "grpo", "budget": {"keep": {"last": 1}}}, name="holder")
     holder.save(1)
     queue(backend, 2)
     asked: list[tuple[str, Any]] = []

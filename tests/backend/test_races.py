@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from serving import TOKEN, Backend
 from sqlalchemy import select
 
@@ -23,8 +23,7 @@ def queued(backend: Backend) -> Actor:
 
 
 def running(backend: Backend) -> Actor:
-    queued(backend)
-    return Actor(backend.client).begin()
+    return began(backend.client)
 
 
 def asked(verb: str) -> Callable[[Backend], Actor]:

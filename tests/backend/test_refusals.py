@@ -8,22 +8,12 @@ from typing import Any
 
 import bombs
 import pytest
-from acting import GRPO, SAMPLE, Actor, group
+from acting import GRPO, SAMPLE, api_error, began, group
 from serving import Backend
 
 from backend.contract.client import ApiError
 from backend.contract.protocol import TraceFile
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    config: Any = {**GRPO}
-    *parents, last = path.split(".")
-    place = config
-    for entry in parents:
-        place[entry] = dict(place[entry])
-        place = place[entry]
-    place[last] = value
-    return config  # type: ignore[no-any-return]
+from backend.contract.stored import put
 
 
 @pytest.mark.parametrize(
@@ -42,9 +32,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_a_wrong_configuration_is_refused_by_field(
     shared_backend: Backend, path: str, value: Any, field: str, message: str
 ) -> None:
-    with pytest.raises(ApiError) as caught:
-        shared_backend.client.create_run(changed(path, value))
-    assert (caught.value.status, caught.value.code) == (422, "invalid")
+    with api_error(422, "invalid") as caught:
+        shared_backend.client.create_run(put(GRPO, path, value))  # type: ignore[arg-type]
     details: Any = caught.value.details
     assert [error["field"] for error in details] == [field]
     assert message in details[0]["message"]
@@ -73,7 +62,7 @@ def test_a_number_that_json_cannot_carry_and_text_without_utf8_can_be_complained
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/api/v1/nothing", 404, "not_found"),
+        *(("GET", path, 404, "not_found") for path in ("/api/v1/nothing", "/docs", "/redoc", "/openapi.json")),
         ("GET", "/api/v1/runs/7", 404, "not_found"),
         ("GET", "/api/v1/runs/7/metrics", 404, "not_found"),
         ("GET", "/api/v1/runs/7/steps", 404, "not_found"),
@@ -172,22 +161,20 @@ def test_a_short_lock_is_waited_for_and_a_long_one_is_said(start_backend: Callab
 
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None:
-    run = backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     actor.report(0)
     with backend.services.database.write() as tx:
         pages = tx.exec_driver_sql("PRAGMA page_count").scalar_one()
         tx.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     big = [group(index, prompt_id="x" * 200) for index in range(500)]
-    with pytest.raises(ApiError) as caught:
+    with api_error(507, "disk_full"):
         actor.report(1, groups=big, metrics={"reward": 1.0})
-    assert (caught.value.status, caught.value.code) == (507, "disk_full")
-    assert backend.client.run(run.id).progress.step == 1
+    assert backend.client.run(actor.run_id).progress.step == 1
     with backend.services.database.write() as tx:
         tx.exec_driver_sql("PRAGMA max_page_count=1000000")
         assert tx.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
     actor.report(1, groups=big, metrics={"reward": 1.0})
-    assert backend.client.run(run.id).progress.step == 2
+    assert backend.client.run(actor.run_id).progress.step == 2
 
 
 def test_an_error_names_at_most_a_few_fields_in_its_sentence_and_all_in_its_details(shared_backend: Backend) -> None:
@@ -216,11 +203,9 @@ def test_a_trace_that_is_larger_than_its_report_is_refused_unread(
 ) -> None:
     """What it says of its own size is compared with its report before anything of it is read."""
     assert len(trace.data) < 6_000_000
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
-    with pytest.raises(ApiError) as caught:
+    actor = began(backend.client)
+    with api_error(422) as caught:
         actor.report(0, trace=trace)
-    assert caught.value.status == 422
     details: Any = caught.value.details
     assert details[0]["field"] == field
     assert words in details[0]["message"]

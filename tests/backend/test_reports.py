@@ -8,26 +8,21 @@ import bombs
 import httpx
 import pyarrow as pa
 import pytest
-from acting import GRPO, Actor, completion, group
+from acting import Actor, api_error, began, completion, group
 from plans import asked_here
 from processes import wait_until
+from recorded import THEIRS
 from serving import Backend
 from sqlalchemy import select
 
 from backend import events
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
-from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.spool import may_pass
 from backend.queue import reports as reports_module
 from backend.storage import tables
 from backend.storage.tables import metadata
 from backend.telemetry import groups
-
-
-def began(backend: Backend) -> Actor:
-    backend.client.create_run(GRPO)
-    return Actor(backend.client).begin()
 
 
 def send(backend: Backend, actor: Actor, body: str, *, to: str = "report") -> httpx.Response:
@@ -45,7 +40,7 @@ def refused(actor: Actor, *reports: p.Report) -> str:
 
 
 def test_the_same_report_twice_is_stored_once_and_another_body_under_its_number_is_refused(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     once = p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}, groups=[group()], logs=[p.LogLine(message="x")])
     for expected in (False, True, True):
         assert backend.client.report(actor.run_id, once).duplicate is expected
@@ -60,7 +55,7 @@ def test_the_same_report_twice_is_stored_once_and_another_body_under_its_number_
 def test_the_completions_of_a_report_are_one_statement_since_each_writes_the_index_of_their_texts(
     backend: Backend,
 ) -> None:
-    actor, database = began(backend), backend.services.database
+    actor, database = began(backend.client), backend.services.database
     sent = [group(index, rewards=[0.0, 1.0] * 4) for index in range(16)]
     with database.write() as tx, asked_here(database.writer) as asked:
         groups.store(tx, actor.run_id, actor.attempt, [(0, sent, ())])
@@ -69,7 +64,7 @@ def test_the_completions_of_a_report_are_one_statement_since_each_writes_the_ind
 
 
 def test_a_step_without_groups_moves_the_run_on_and_an_evaluation_does_not(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     for seq, (step, metrics) in enumerate(
         [(0, {"eval/accuracy": 0.5}), (0, {"loss": 0.7}), (1, {"eval/accuracy": 0.9})]
     ):
@@ -86,7 +81,7 @@ def part(seq: int, step: int, *indices: int, **fields: object) -> p.Report:
 
 
 def test_a_step_in_parts_is_done_with_its_last_report_and_a_part_sent_twice_is_stored_once(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     for seq, indices in enumerate([(0, 1), (2,)]):
         for expected in (False, True):
             assert backend.client.report(actor.run_id, part(seq, 0, *indices)).duplicate is expected
@@ -101,7 +96,7 @@ def test_a_step_in_parts_is_done_with_its_last_report_and_a_part_sent_twice_is_s
 
 
 def test_a_part_brings_new_groups_of_a_step_that_is_not_done_and_nothing_else(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     backend.client.report(actor.run_id, part(0, 0, 0))
     wrong = [
         (part(1, 0, 1, 0), "report_conflict"),
@@ -121,7 +116,7 @@ def test_a_part_brings_new_groups_of_a_step_that_is_not_done_and_nothing_else(ba
 def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_the_step_is_made_again(
     backend: Backend,
 ) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     backend.client.report(actor.run_id, part(0, 0, 0, 1))
     backend.clock.now += 3600
     next_one = Actor(backend.client, "two").begin()
@@ -131,7 +126,7 @@ def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_th
 
 
 def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     rows = [completion(0, "x" * 200 + "wrong", 0.0), completion(1, "right", 1.0), completion(2, "?", None)]
     actor.report(0, groups=[group().model_copy(update={"completions": rows})])
     [listed] = backend.client.groups(actor.run_id).items
@@ -139,7 +134,7 @@ def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Back
 
 
 def test_a_value_that_was_not_finite_is_neither_zero_nor_missing(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     metrics = {"kl": None, "reward": 0.0, "step_time": 1.7e308}
     actor.report(0, metrics=metrics, groups=[group(rewards=[None, 0.0, 1.0])])
     assert backend.client.runs().items[0].progress.eta_seconds is None, "a time too large to reckon with"
@@ -168,7 +163,7 @@ EMPTY = json.dumps([{**group().model_dump(), "completions": []}])
     ],
 )
 def test_a_wrong_value_is_refused_at_its_field(backend: Backend, fields: str, field: str, message: str) -> None:
-    answer = send(backend, began(backend), f'{{"attempt": 1, "seq": 0, {fields}}}')
+    answer = send(backend, began(backend.client), f'{{"attempt": 1, "seq": 0, {fields}}}')
     assert answer.status_code == 422
     [wrong] = answer.json()["error"]["details"]
     assert wrong["field"] == field
@@ -177,7 +172,7 @@ def test_a_wrong_value_is_refused_at_its_field(backend: Backend, fields: str, fi
 
 @pytest.mark.parametrize("body", ["{", "[" * 100_000, '{"attempt": ' + "9" * 5000 + "}", "", '"x"', "null"])
 def test_a_body_that_is_no_report_is_refused_in_the_one_shape(backend: Backend, body: str) -> None:
-    answer = send(backend, began(backend), body)
+    answer = send(backend, began(backend.client), body)
     assert answer.status_code in (400, 422)
     assert set(answer.json()["error"]) == {"code", "message", "details"}
 
@@ -200,7 +195,7 @@ TRACE = bombs.trace_of(
 
 
 def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     actor.report(0, trace=TRACE)
     whole = backend.client.group(backend.client.groups(actor.run_id).items[0].id)
     assert [one.has_trace for one in whole.completions] == [False, True]
@@ -208,9 +203,8 @@ def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(back
     assert (tokens.token_ids, tokens.texts) == ([5, 6], ["4\ufffd", "\ufffd\ufffd"])
     assert (tokens.sampling_logprob, tokens.clipped, tokens.advantage) == ([-0.5, None], [False, True], [-0.5, -0.5])
     assert tokens.kl is None
-    with pytest.raises(ApiError) as caught:
+    with api_error(404, "not_found"):
         backend.client.tokens(whole.completions[0].id)
-    assert (caught.value.status, caught.value.code) == (404, "not_found")
     [file] = (backend.home / "traces").rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ApiError, match="damaged"):
@@ -221,16 +215,15 @@ def test_the_tokens_of_a_completion_come_back_unless_their_file_was_damaged(back
     "change", [{"sha256": "0" * 64}, {"data": "***"}, {"data": "", "sha256": hashlib.sha256(b"").hexdigest()}]
 )
 def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: dict[str, str]) -> None:
-    actor = began(backend)
-    with pytest.raises(ApiError) as caught:
+    actor = began(backend.client)
+    with api_error(422):
         actor.report(0, trace=TRACE.model_copy(update=change))
-    assert caught.value.status == 422
     assert not list((backend.home).rglob("*.parquet*"))
     assert backend.client.groups(actor.run_id).items == []
 
 
 def test_a_refused_report_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes_with_its_run(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     actor.report(0, trace=TRACE)
     actor.seq = 0
     with pytest.raises(ApiError, match="another body"):
@@ -246,8 +239,7 @@ def test_a_refused_report_leaves_no_trace_file_one_repeated_keeps_it_and_it_goes
 
 
 def recording(backend: Backend, key: str = "k" * 16) -> p.Claim:
-    config = RecordedConfig(trainer=Trainer(name="a test"))
-    claim = backend.client.record(p.Recording(key=key, worker="w", config=config, name="r"))
+    claim = backend.client.record(THEIRS.model_copy(update={"key": key}))
     backend.client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=""))
     return claim
 
@@ -269,7 +261,7 @@ def test_late_metrics_are_added_to_their_step_change_none_of_it_and_are_for_reco
     with pytest.raises(ApiError, match="needs metrics, and brings nothing else"):
         backend.client.report(run_id, p.Report(attempt=1, seq=9, step=0, late=True, groups=[group(0)]))
     with pytest.raises(ApiError, match="is for recorded runs"):
-        backend.client.report(began(backend).run_id, late)
+        backend.client.report(began(backend.client).run_id, late)
 
 
 def many_reports(attempt: int) -> list[p.Report]:
@@ -325,7 +317,7 @@ def test_reports_that_come_together_are_stored_as_those_that_come_one_by_one(
 ) -> None:
     made = []
     for size in (1, at_once):
-        run_id = recording(backend, key=f"{size:016}").run_id if recorded else began(backend).run_id
+        run_id = recording(backend, key=f"{size:016}").run_id if recorded else began(backend.client).run_id
         reports = many_reports(1)
         for first in range(0, len(reports), size):
             together = p.Reports(attempt=1, reports=reports[first : first + size])
@@ -341,7 +333,7 @@ def test_reports_that_come_together_are_stored_as_those_that_come_one_by_one(
 
 
 def test_of_reports_that_come_together_those_that_came_before_are_not_stored_again(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     reports = many_reports(1)
     backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=reports[:3]))
     both = p.Reports(attempt=1, reports=[*reports[1:5], *reports[4:6]])
@@ -352,7 +344,7 @@ def test_of_reports_that_come_together_those_that_came_before_are_not_stored_aga
 
 
 def test_of_reports_that_come_together_none_is_stored_if_one_is_refused(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     before = stored(backend, actor.run_id)
     first, second = (p.Report(attempt=1, seq=seq, step=seq, trace=TRACE, groups=[group()]) for seq in (0, 1))
     broken = second.model_copy(update={"trace": TRACE.model_copy(update={"sha256": "0" * 64})})
@@ -393,7 +385,7 @@ LINES = [p.Report(attempt=1, seq=seq, logs=[p.LogLine(message="x")]).model_dump_
 def test_lines_that_are_no_reports_of_one_attempt_or_too_many_are_refused_and_the_wrong_one_is_named(
     backend: Backend, lines: list[str], said: str
 ) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     answer = send(backend, actor, "\n".join(lines), to="reports")
     assert answer.status_code in (400, 422)
     assert answer.json()["error"]["code"] in ("bad_request", "invalid")
@@ -402,7 +394,7 @@ def test_lines_that_are_no_reports_of_one_attempt_or_too_many_are_refused_and_th
 
 
 def test_what_reports_tell_of_stands_in_their_order(backend: Backend) -> None:
-    actor = began(backend)
+    actor = began(backend.client)
     backend.client.reports(actor.run_id, p.Reports(attempt=1, reports=many_reports(1)))
     with backend.services.database.read() as tx:
         told = [
@@ -430,7 +422,7 @@ def test_a_trace_file_that_another_request_took_away_is_sent_again(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two requests brought the same reports, and the longer one was refused while the other was about to be stored."""
-    actor = began(backend)
+    actor = began(backend.client)
     store = reports_module.store
 
     def taken_away(*args: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import GRPO, Actor, group
+from acting import GRPO, Actor, api_error, began, group
 from serving import Backend
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
@@ -113,16 +113,14 @@ def test_without_a_reserve_a_full_disk_is_said_and_nothing_changes(backend: Back
     act = prepared(backend, needed)
     (backend.home / "reserve").unlink()
     disk.full = True
-    with pytest.raises(ApiError) as caught:
+    with api_error(507, "disk_full"):
         act()
-    assert (caught.value.status, caught.value.code) == (507, "disk_full")
     disk.full = False
     act()
 
 
 def test_reports_and_new_runs_take_nothing_of_the_reserve(backend: Backend, disk: Disk) -> None:
-    backend.client.create_run(GRPO)
-    actor = Actor(backend.client).begin()
+    actor = began(backend.client)
     disk.full = True
     for act in (
         lambda: actor.report(0, groups=[group()]),

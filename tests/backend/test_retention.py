@@ -161,8 +161,7 @@ def test_a_removed_checkpoint_is_neither_offered_nor_named_nor_resumed(backend: 
     with pytest.raises(ApiError, match="has no checkpoint at step 20; choose one it has"):
         backend.client.create_run({**GRPO, "model": {"source": f"run:{actor.run_id}@20"}})
     actor.finish("released")
-    claim = Saving(backend.client, "two").claim()
-    assert claim is not None
+    claim = Saving(backend.client, "two").claimed()
     assert claim.resume is not None
     assert [claim.resume.step, *(one.step for one in claim.earlier)] == [60, 40]
     assert claim.kept == [f"run-{actor.run_id}/step-{step}-attempt-1" for step in (40, 60)]
@@ -176,7 +175,7 @@ def test_what_an_attempt_left_beyond_the_next_ones_beginning_goes_and_no_message
         actor.keep(step)
     actor.finish("released")
     again = Saving(backend.client, "two")
-    assert again.claim() is not None
+    again.claimed()
     again.start(20)  # the one at 40 was damaged
     answer = again.keep(40)
     assert answer.kept == [f"run-{actor.run_id}/step-20-attempt-1", f"run-{actor.run_id}/step-40-attempt-2"]

@@ -18,8 +18,7 @@ def digest(text: str) -> str:
 
 def attempt(actor: Actor, *texts: str) -> Claim:
     """One that is scored by files with these texts and ends with an error."""
-    claim = actor.claim()
-    assert claim is not None
+    claim = actor.claimed()
     files = [RewardText(name=f"file{at}.py", sha256=digest(text), text=text) for at, text in enumerate(texts)]
     start = Start(attempt=claim.attempt, from_step=0, device="CPU", reward_texts=files)
     actor.client.start(claim.run_id, start)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from acting import GRPO, Actor, completion, group
+from acting import began, completion, group
 from serving import Backend
 
 from backend.contract.groups import GroupReport
@@ -32,9 +32,8 @@ PROMPTS = ("How many zebras?", "Wie viele Äpfel?")
 def run_id(shared_backend: Backend) -> int:
     """One run between two others, all with the same texts."""
     ids = []
-    for name in ("before", "searched", "after"):
-        shared_backend.client.create_run(GRPO, name=name)
-        actor = Actor(shared_backend.client).begin()
+    for _ in range(3):
+        actor = began(shared_backend.client)
         for step in range(2):
             actor.report(step, groups=[_said(index, prompt) for index, prompt in enumerate(PROMPTS)])
         actor.finish()
@@ -86,13 +85,11 @@ def test_terms_of_any_length_find_what_a_look_at_every_text_finds(shared_backend
 
 def test_what_was_deleted_is_found_no_more(shared_backend: Backend) -> None:
     client = shared_backend.client
-    client.create_run(GRPO, name="to delete")
-    actor = Actor(client).begin()
+    actor = began(client)
     actor.report(0, groups=[_said(0, PROMPTS[0])])
     actor.finish()
     client.delete_run(actor.run_id)
-    client.create_run(GRPO, name="next")
-    later = Actor(client).begin()
+    later = began(client)
     later.report(0, groups=[_said(1, PROMPTS[1])])
     later.finish()
     for term, hits in (("zz", 1), ("jazz", 0), ("四", 0)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from acting import GRPO
-from serving import Backend
+from serving import Backend, one_for_all
 
 from backend.contract.cells import Cells
 from backend.contract.client import ApiError
@@ -24,11 +24,7 @@ SOLUTION = "Each has {n}, two have {n} + {n} = <<{n}+{n}={a}>>{a}.\n#### {a}"
 ASKED = "How many are {n} and {n}?"
 CHAT = '[{{"role": "user", "content": "How many are {n} and {n}?"}}, {{"role": "assistant", "content": "{a}"}}]'
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: each test has uploads of its own."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # each test has uploads of its own
 
 
 def said(role: str, text: str, names: tuple[str, str] = ("role", "content")) -> dict[str, Any]:

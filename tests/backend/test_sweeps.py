@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, api_error
 from serving import Backend
 
 from backend.contract.base import Json
@@ -42,9 +42,8 @@ def test_a_sweep_queues_its_runs_in_the_given_order_and_lists_them(backend: Back
 def test_one_bad_run_is_named_by_index_and_field_and_nothing_is_created(
     backend: Backend, changed: dict[str, Json], field: str
 ) -> None:
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         backend.client.create_sweep("x", [*bodies("a", "b"), {"config": {"kind": "grpo", **changed}}])
-    assert caught.value.status == 422
     assert [one["field"] for one in caught.value.details] == [field]  # type: ignore[index,union-attr,call-overload]
     assert backend.client.runs().items == []
     assert backend.client.sweeps().items == []
@@ -61,9 +60,8 @@ def test_a_sweep_has_1_to_200_runs(shared_backend: Backend, count: int) -> None:
 def test_the_same_key_makes_one_sweep(backend: Backend) -> None:
     first = backend.client.create_sweep("x", bodies("a"), idempotency_key="k")
     assert backend.client.create_sweep("x", bodies("a"), idempotency_key="k") == first
-    with pytest.raises(ApiError, match=f"sweep {first.id} with another body") as caught:
+    with api_error(409, match=f"sweep {first.id} with another body"):
         backend.client.create_sweep("x", bodies("b"), idempotency_key="k")
-    assert caught.value.status == 409
     assert len(backend.client.runs().items) == 1
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from hypothesis import example, given
 from hypothesis import strategies as st
 from measured_series import KINDS, LENGTHS, by_step, drawn, record
@@ -126,8 +126,7 @@ def test_what_was_not_finite_moves_no_mean_a_constant_stays_and_the_largest_have
 
 def test_a_resume_takes_back_what_lies_beyond_it_from_the_means_too(backend: Backend) -> None:
     truth = drawn("exponential", 400)
-    backend.client.create_run({**GRPO, "budget": {"steps": 400}})
-    first = Actor(backend.client, "first").begin()
+    first = began(backend.client, {**GRPO, "budget": {"steps": 400}}, name="first")
     with backend.services.database.write() as tx:
         values = [(step, {"kl": float(truth[step]) if step < 101 else 1e6}) for step in range(230)]
         metrics.store(tx, first.run_id, first.attempt, values)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from acting import GRPO, Actor
+from acting import GRPO, Actor, api_error
 from serving import Backend, Backends
 
 from backend.contract.client import ApiError, Client, Unreachable
@@ -85,15 +85,13 @@ def test_a_run_whose_only_prompt_would_be_held_out_is_refused(backend: Backend) 
 def test_an_upload_that_a_run_still_needs_cannot_be_deleted(backend: Backend) -> None:
     upload = backend.client.upload("x", jsonl(ROWS))
     run = backend.client.create_run(reading(upload.id))
-    with pytest.raises(ApiError, match=f"needed by run {run.id}") as caught:
+    with api_error(409, match=f"needed by run {run.id}"):
         backend.client.delete_upload(upload.id)
-    assert caught.value.status == 409
     Actor(backend.client).begin().finish()
     backend.client.delete_upload(upload.id)
     assert not list((backend.home / "uploads").iterdir())
-    with pytest.raises(ApiError) as caught:
+    with api_error(404):
         backend.client.upload_content(upload.id)
-    assert caught.value.status == 404
 
 
 def test_duplicates_and_empty_rows_are_counted(backend: Backend) -> None:
@@ -273,9 +271,8 @@ def test_kept_rows_bring_all_that_is_held_out_and_hold_out_the_same(backend: Bac
 
 def test_an_upload_that_is_too_large_to_be_counted_says_so(backend: Backend) -> None:
     upload = backend.client.upload("x", jsonl([{"prompt": "x" * 1_000_000, "answer": str(n)} for n in range(34)]))
-    with pytest.raises(ApiError, match="larger than 32 MiB; a run counts its rows when it begins") as caught:
+    with api_error(409, match="larger than 32 MiB; a run counts its rows when it begins"):
         backend.client.split_upload(upload.id, SplitQuery(prompt_column="prompt", held_out=0.1))
-    assert caught.value.status == 409
 
 
 def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None:

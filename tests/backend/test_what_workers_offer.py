@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from acting import GRPO, SAMPLE, Actor
+from acting import GRPO, SAMPLE, Actor, api_error, began
 from serving import Backend
 
 from backend.contract.base import Json
@@ -33,9 +33,8 @@ def sampling_with(engine: str) -> dict[str, Json]:
 
 
 def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
-    with pytest.raises(ApiError) as caught:
+    with api_error(422) as caught:
         backend.client.create_run(config)
-    assert caught.value.status == 422
     details: Any = caught.value.details
     return {detail["field"]: detail["message"] for detail in details}
 
@@ -43,11 +42,10 @@ def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
 def trained(backend: Backend, kind: str = "reward_model", *, store: str = "/store") -> int:
     """A run of this kind with a checkpoint at step 2."""
     config = GRPO if kind == "grpo" else RewardModelConfig().model_dump(mode="json")
-    run_id = backend.client.create_run(config).id
-    trainer = Actor(backend.client, "trainer", store).begin(0, kind)
+    trainer = began(backend.client, config, name="trainer", store=store)
     trainer.save(2)
     trainer.finish()
-    return run_id
+    return trainer.run_id
 
 
 def learned(run_id: int, step: int = 2) -> dict[str, Any]:
@@ -82,9 +80,7 @@ def test_only_a_worker_that_has_all_that_a_run_names_gets_it_and_is_listed_with_
     run = backend.client.create_run(config)
     for number, other in enumerate(others):
         assert worker(backend, f"other {number}", **other).claim() is None
-    claim = worker(backend, "whole", **has).claim()
-    assert claim is not None
-    assert claim.run_id == run.id
+    assert worker(backend, "whole", **has).claimed().run_id == run.id
     [shown] = [one for one in backend.client.workers() if one.name == "whole"]
     assert {name: getattr(shown, name) for name in has} == has
 
@@ -94,9 +90,7 @@ def test_a_run_that_waits_holds_up_nobody_and_who_never_heard_of_engines_gets_na
         backend.client.create_run(with_rewards(JUDGED))
     backend.client.create_run(sampling_with("transformers"))
     plain = backend.client.create_run(GRPO)
-    claim = worker(backend, "plain").claim()
-    assert claim is not None
-    assert claim.run_id == plain.id
+    assert worker(backend, "plain").claimed().run_id == plain.id
     assert backend.client.workers()[0].engines == ["native"]
 
 
@@ -127,8 +121,7 @@ def test_a_claim_says_where_the_reward_model_lies(backend: Backend) -> None:
     run_id = trained(backend)
     backend.client.create_run(with_rewards(learned(run_id)))
     assert worker(backend, "elsewhere", store="/other").claim() is None
-    claim = worker(backend, "there").claim()
-    assert claim is not None
+    claim = worker(backend, "there").claimed()
     assert claim.source_checkpoint is None
     places = {name: (one.step, one.store) for name, one in claim.reward_checkpoints.items()}
     assert places == {f"run:{run_id}@2": (2, "/store")}

@@ -2,19 +2,15 @@
 
 from datetime import timedelta
 
-from acting import GRPO, Actor
+from acting import GRPO, Actor, began
 from serving import Backend
 
 from backend.contract.records import Rank, Ranks
 from backend.storage.tables import attempt
 
 
-def queue(backend: Backend, name: str) -> int:
-    return backend.client.create_run(GRPO, name=name).id
-
-
 def test_a_run_under_way_is_held_until_it_ends(backend: Backend) -> None:
-    run_id = queue(backend, "mine")
+    run_id = backend.client.create_run(GRPO, name="mine").id
     actor = Actor(backend.client, "laptop").begin()
     [held] = backend.client.worker_use()
     assert (held.worker, held.run_id, held.run_name, held.end) == ("laptop", run_id, "mine", None)
@@ -29,8 +25,7 @@ def test_a_run_under_way_is_held_until_it_ends(backend: Backend) -> None:
 
 
 def test_a_lost_run_was_held_until_its_worker_was_last_heard_of(backend: Backend) -> None:
-    queue(backend, "mine")
-    Actor(backend.client, "gone").begin()
+    began(backend.client, name="gone")
     [before] = backend.client.worker_use()
     backend.clock.now += 10_000
     Actor(backend.client, "heir").begin()
@@ -42,16 +37,14 @@ def test_a_lost_run_was_held_until_its_worker_was_last_heard_of(backend: Backend
 def test_each_way_to_end_is_told_the_latest_first_and_a_failure_is_one(backend: Backend) -> None:
     outcomes = ("finished", "stopped", "released")
     for outcome in outcomes:
-        queue(backend, outcome)
-        Actor(backend.client).begin().finish(outcome)
+        began(backend.client).finish(outcome)
     # a run that was given back is the next one to be claimed
     Actor(backend.client).begin().fail()
     assert [held.end for held in backend.client.worker_use()] == ["failed", *reversed(outcomes)]
 
 
 def test_what_ended_more_than_a_day_ago_is_left_out(backend: Backend) -> None:
-    queue(backend, "old")
-    Actor(backend.client).begin().finish()
+    began(backend.client).finish()
     [held] = backend.client.worker_use()
     with backend.services.database.write() as tx:
         tx.execute(attempt.update().values(heard_at=held.until - timedelta(days=1, minutes=1)))
@@ -67,10 +60,7 @@ TWO = Ranks(
 
 
 def holder(backend: Backend) -> Actor:
-    actor = Actor(backend.client, "two_cards")
-    actor.info = actor.info.model_copy(update={"processes": 4})
-    backend.client.create_run(TOGETHER)
-    return actor.begin()
+    return began(backend.client, TOGETHER, name="two_cards", processes=4)
 
 
 def test_the_processes_are_those_of_the_newest_heartbeat_with_its_age(backend: Backend) -> None:

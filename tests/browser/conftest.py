@@ -138,8 +138,7 @@ def _ended(client: Client, name: str, *, group_size: int) -> int:
 
 
 def _hostile(client: Client) -> int:
-    run_id = recorded.queue(client, f"hostile {SCRIPT}")
-    claim = recorded.claim(client, run_id)
+    run_id, claim = recorded.started(client, f"hostile {SCRIPT}")
     group = recorded.group_of(0, [1.0, 0.1, 0.0, 0.9], texts=HOSTILE, prompt=IMAGE)
     client.report(run_id, Report(attempt=claim.attempt, seq=0, step=0, groups=[group], metrics={"reward": 0.5}))
     recorded.finish(client, run_id, claim)
@@ -147,8 +146,7 @@ def _hostile(client: Client) -> int:
 
 
 def _traced(client: Client) -> tuple[int, Claim]:
-    run_id = recorded.queue(client, "token by token", telemetry={"token_traces": "extremes"})
-    claim = recorded.claim(client, run_id)
+    run_id, claim = recorded.started(client, "token by token", telemetry={"token_traces": "extremes"})
     tokens = (SHORT, LONG, ODD)
     group = recorded.group_of(0, [1.0, 0.1, 0.0, 0.9], texts=[*map("".join, tokens), "no trace"])
     report = Report(attempt=claim.attempt, seq=0, step=0, groups=[group], trace=trace_of_tokens(tokens), metrics={})

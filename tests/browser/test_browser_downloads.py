@@ -101,11 +101,7 @@ def test_a_chart_is_a_picture_of_its_own_and_its_links_cover_no_help(open_page: 
 def test_every_page_with_charts_offers_them_as_pictures(open_page: Open, stack: Stack) -> None:
     group = stack.client.groups(stack.first, state="live").items[0]
     page = open_page("about:blank")
-    for address in (
-        f"/group?id={group.id}&wi_open=true",
-        f"/compare?runs={stack.first},{stack.second}",
-        "/playground",
-    ):
+    for address in (f"/group?id={group.id}&wi_open=true", f"/compare?runs={stack.first},{stack.second}", "/playground"):
         page.goto(stack.url + address)
         charts = page.get_by_test_id("stVegaLiteChart")
         expect(charts.first).to_be_visible()

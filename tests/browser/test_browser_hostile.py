@@ -171,8 +171,7 @@ def test_every_view_shows_hostile_texts_as_text_and_fetches_nothing(
 def test_a_completion_of_megabytes_on_one_line_leaves_its_page_readable(
     watch: Watch, outside: Outside, stack: Stack
 ) -> None:
-    run_id = recorded.queue(stack.client, "a long line", sampling={"engine": "vllm"})
-    claim = recorded.claim(stack.client, run_id, worker=recorded.SAMPLER)
+    run_id, claim = recorded.started(stack.client, "a long line", sampling={"engine": "vllm"}, worker=recorded.SAMPLER)
     texts = [hostile.IMAGE + "x" * (2**22 - len(hostile.IMAGE)), "a short one"]
     group = recorded.group_of(0, [1.0, 0.0], texts=texts)
     report = recorded.p.Report(attempt=claim.attempt, seq=0, step=0, groups=[group], metrics={"reward": 0.5})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import uvicorn
 from fastapi.routing import APIRoute
+from recorded import THEIRS
 from serving import Backend
 
 from backend.app import ROUTERS
@@ -15,14 +16,10 @@ from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
-from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.survey import SurveyQuery
 from backend.contract.transport import IDLE_SECONDS
 
 DIGEST = "0" * 64
-RECORDING = p.Recording(
-    key="k" * 16, worker="one", name="x", config=RecordedConfig(trainer=Trainer(name="x")), run_id=1
-)
 WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
 # How each method is called; what the backend then thinks of it (that there is no run 1, say) does not matter here.
 CALLS: Mapping[str, Callable[[Client], object]] = {
@@ -86,7 +83,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "workers": lambda c: c.workers(),
     "worker_use": lambda c: c.worker_use(),
     "ask": lambda c: c.ask(p.ClaimRequest(worker=WORKER)),
-    "record": lambda c: c.record(RECORDING),
+    "record": lambda c: c.record(THEIRS.model_copy(update={"run_id": 1})),
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
     "report": lambda c: c.report(1, p.Report(attempt=1, seq=0)),
@@ -114,6 +111,16 @@ PEOPLE: Mapping[str, Callable[[PeopleClient], object]] = {
 STREAMED = {"GET /api/v1/runs/{run_id}/events"}  # for browsers and other readers of event streams
 
 
+# Every route, as "GET /api/v1/runs".
+ROUTES = {
+    f"{method} {route.path}"
+    for router in ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute)
+    for method in route.methods
+}
+
+
 def _methods(side: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(side, inspect.isfunction) if not name.startswith("_")}
 
@@ -132,15 +139,8 @@ def test_every_method_reaches_a_route_and_every_route_is_reached(backend: Backen
         except ApiError as refusal:
             refusals[name] = refusal.message
     assert [name for name, message in refusals.items() if "no route" in message] == []
-    routes = {
-        f"{method} {route.path}"
-        for router in ROUTERS
-        for route in router.routes
-        if isinstance(route, APIRoute)
-        for method in route.methods
-    }
     missed = {
-        route for route in routes if not any(re.fullmatch(re.sub(r"{\w+}", r"\\d+", route), one) for one in asked)
+        route for route in ROUTES if not any(re.fullmatch(re.sub(r"{\w+}", r"\\d+", route), one) for one in asked)
     }
     assert missed == STREAMED
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from drawing import examples
+from drawing import examples, places, put
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -23,20 +23,6 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
 )
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a configuration whose value can be replaced."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
-
-
-def put(value: Any, path: tuple[Any, ...], other: Any) -> Any:
-    if not path:
-        return other
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = put(value[path[0]], path[1:], other)
-    return copy
 
 
 @st.composite

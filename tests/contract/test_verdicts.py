@@ -84,10 +84,7 @@ def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None
                 "B because A is wrong",
             )
         ],
-        *[
-            (text, "B", True)
-            for text in ("It's B", "I choose B", "B - Paris", "Paris (B)", "Die Antwort ist B", "B) Vitamin C")
-        ],
+        *[(text, "B", True) for text in ("It's B", "I choose B", "B - Paris", "Paris (B)", "Die Antwort ist B", "B) Vitamin C")],
         *[(text, "C) 22", True) for text in ("C", "22", "C) 22", "(c)", "The answer is C")],
         *[
             ("C) 21", "C) 22", None),
@@ -115,15 +112,10 @@ def test_a_number_is_read_as_a_person_reads_it(cases: str, expected: bool | None
             ("2x", "2X", None),
             ("YES", "yes", True),
         ],
-        *[
-            ("18", "eighteen", True),
-            ("4", "July 4", None),
-            ("June 4", "July 4", False),
-            ("5 or more", "5 or more", True),
-        ],
+        *[("18", "eighteen", True), ("4", "July 4", None), ("June 4", "July 4", False), ("5 or more", "5 or more", True)],
         *[("5", "5 or more", None), ("2", "World War 2", None), ("Parisian", "Paris", False), ("rome", "Rome", True)],
     ],
-)
+)  # fmt: skip
 def test_a_text_is_compared_without_its_dress(answer: str, reference: str, expected: bool | None) -> None:
     said = text_verdict(answer, reference)
     assert (None if isinstance(said, Unclear) else said) is expected
@@ -132,12 +124,7 @@ def test_a_text_is_compared_without_its_dress(answer: str, reference: str, expec
 def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_number_is_refused() -> None:
     assert [
         reference_in(text) for text in (GSM8K, r"so $x = \boxed{\frac{1}{2}}$.", "<answer> 7 </answer>", " 7 ")
-    ] == [
-        "72",
-        r"\frac{1}{2}",
-        "7",
-        "7",
-    ]
+    ] == ["72", r"\frac{1}{2}", "7", "7"]
     for reference in ("proof", "2x", "(1, 2)", "3 to 5"):
         with pytest.raises(ValueError, match="is not a number"):
             numeric_verdict("1", reference)
@@ -150,10 +137,7 @@ def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_numbe
     ("how", "references"),
     [
         ("numeric", ["42", GSM8K, r"\frac{3}{4}", "1,234", "18 dollars", r"\boxed{7}", "x = 3"]),
-        (
-            "symbolic",
-            ["x > 5", "a + b", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"],
-        ),
+        ("symbolic", ["x > 5", "a + b", "x^2+1", r"\sqrt{2}", "2x + 3", "(1, 2)", "[1, 2]", "{1,2}", "sin(2) + 1", r"2\pi"]),
         (
             "exact",
             [
@@ -171,7 +155,7 @@ def test_a_reference_may_stand_at_the_end_of_a_solution_and_one_that_is_no_numbe
             ],
         ),
     ],
-)
+)  # fmt: skip
 def test_each_reference_says_how_it_is_compared(how: str, references: list[str]) -> None:
     assert {reference: match_of(reference) for reference in references} == dict.fromkeys(references, how)
 
@@ -179,13 +163,7 @@ def test_each_reference_says_how_it_is_compared(how: str, references: list[str])
 def test_the_last_number_of_a_long_text_is_whole_and_no_number_takes_long() -> None:
     assert [
         last_numeral(text) for text in ("it is 1,234.", "7" * 150 + " dollars", "x " * 500 + "18 %.", "no", "1" * 5000)
-    ] == [
-        "1,234",
-        "7" * 150,
-        "18 %",
-        None,
-        None,
-    ]
+    ] == ["1,234", "7" * 150, "18 %", None, None]
     assert [one.value for one in numerals("10² and 1e9999 and 5/0 and 3")] == [Fraction(10), Fraction(2), Fraction(3)]
 
 

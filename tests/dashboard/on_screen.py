@@ -4,20 +4,14 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from typing import cast
 
-from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import FileUploader
+from streamlit.testing.v1.element_tree import Button, FileUploader
 
 from dashboard.form.dataset import Transfer
 from dashboard.form.draft import Draft
 
 Open = Callable[..., AppTest]
 """Opens a page by its name and the parameters of its address."""
-
-
-def one_for_all(shared_backend: Backend) -> Backend:
-    """The fixture `backend` of a module whose tests leave each other alone."""
-    return shared_backend
 
 
 def shown(at: AppTest) -> str:
@@ -41,6 +35,10 @@ def press(at: AppTest, label: str) -> AppTest:
     next(button for button in at.button if button.label.startswith(label)).click().run()
     assert not at.exception
     return at
+
+
+def queue_button(at: AppTest) -> Button:
+    return next(button for button in at.button if button.label.startswith("Queue"))
 
 
 def start_disabled(at: AppTest) -> bool:

@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 import recorded
 from acting import as_submitted
-from on_screen import Open, draft_of, texts
-from serving import Backend
+from on_screen import Open, draft_of, press, texts
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
@@ -18,16 +18,7 @@ from dashboard.stored import get
 
 SCRIPT = "<script>alert('script')</script>"
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all; every sample is claimed by the test that asked for it."""
-    return shared_backend
-
-
-def press(at: AppTest, label: str) -> None:
-    next(button for button in at.button if button.label == label).click().run()
-    assert not at.exception
+backend = pytest.fixture(one_for_all)  # every sample is claimed by the test that asked for it
 
 
 def asked(open_page: Open, backend: Backend) -> tuple[AppTest, Run]:
@@ -42,22 +33,14 @@ def sampled(at: AppTest, backend: Backend) -> Run:
     return backend.client.run(cast(int, draft_of(at).sample_id))
 
 
-def claimed(backend: Backend, sample: Run) -> p.Claim:
-    claim = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"])).claim
-    assert claim is not None
-    assert claim.run_id == sample.id
-    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
-    return claim
-
-
 def answer(backend: Backend, sample: Run, *rewards: list[float | None], text: str = "") -> None:
     """What a worker reports: a group for each list of rewards."""
-    claim = claimed(backend, sample)
+    claim = recorded.claim(backend.client, sample.id, kind="sample")
     groups = [
         recorded.group_of(place, each, texts=[text] * len(each) if text else None) for place, each in enumerate(rewards)
     ]
     backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={}))
-    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    recorded.finish(backend.client, sample.id, claim)
 
 
 def answered(open_page: Open, backend: Backend, *rewards: list[float | None], text: str = "") -> AppTest:
@@ -111,7 +94,7 @@ def test_the_sample_asks_what_the_form_says_and_brings_the_form_along_to_a_page_
 def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     assert "queued" in str(at.get("progress")[0].proto.text)  # type: ignore[attr-defined]
-    claim = claimed(backend, sample)
+    claim = recorded.claim(backend.client, sample.id, kind="sample")
     beat = Progress(total_steps=1, phase="rollout", done=16, total=64)
     backend.client.heartbeat(sample.id, p.Heartbeat(attempt=claim.attempt, progress=beat, worker="recorder"))
     at.run()
@@ -188,7 +171,7 @@ def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text_and_few
 def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: Open, backend: Backend) -> None:
     at, sample = asked(open_page, backend)
     error = RunError(code="reward_contract", message=f"the reward {SCRIPT} returned a str", details="line 7")
-    recorded.fail(backend.client, sample.id, claimed(backend, sample), error)
+    recorded.fail(backend.client, sample.id, recorded.claim(backend.client, sample.id, kind="sample"), error)
     at.run()
     assert "a run of this form would fail in the same way" in texts(at)
     assert f"the reward {SCRIPT} returned a str" in [code.value for code in at.code]

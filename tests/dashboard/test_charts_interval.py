@@ -100,24 +100,15 @@ def test_five_seeds_find_a_difference_of_a_fifth(paired: bool) -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (
-            Difference(0.04, -0.01, 0.09, (3, 3), 3, True),
-            "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds",
-        ),
+        (Difference(0.04, -0.01, 0.09, (3, 3), 3, True), "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"),
         (Difference(0.04, 0.01, 0.07, (5, 5), 5, True), "+0.040, 95 % +0.010 to +0.070: higher with 5 seeds"),
         (Difference(-0.04, -0.07, -0.01, (5, 5), 5, True), "−0.040, 95 % −0.070 to −0.010: lower with 5 seeds"),
         (
             Difference(0.04, 0.01, 0.07, (3, 4), 0, False),
             "+0.040, 95 % +0.010 to +0.070: higher with 3 against 4 seeds, unpaired, as they share no seed",
         ),
-        (
-            Difference(1234.0, -10.0, 2478.0, (3, 3), 3, True),
-            "+1,234, 95 % −10 to +2,478: not distinguishable with 3 seeds",
-        ),
-        (
-            Difference(2e-5, 1e-5, 3e-5, (3, 3), 3, True),
-            "+0.0000200, 95 % +0.0000100 to +0.0000300: higher with 3 seeds",
-        ),
+        (Difference(1234.0, -10.0, 2478.0, (3, 3), 3, True), "+1,234, 95 % −10 to +2,478: not distinguishable with 3 seeds"),
+        (Difference(2e-5, 1e-5, 3e-5, (3, 3), 3, True), "+0.0000200, 95 % +0.0000100 to +0.0000300: higher with 3 seeds"),
         (
             Difference(0.25, None, None, (3, 3), 3, True),
             "+0.250: the same in each, so there is no interval and no verdict with 3 seeds; more seeds or more held-out prompts "
@@ -125,12 +116,9 @@ def test_five_seeds_find_a_difference_of_a_fifth(paired: bool) -> None:
         ),
         (Difference(0.25, None, None, (2, 2), 2, True), "+0.250: two seeds cannot tell; run three or more"),
         (Difference(0.04, None, None, (1, 1), 1, True), "+0.040: one seed cannot tell; run three or more"),
-        (
-            Difference(0.04, None, None, (1, 3), 0, False),
-            "+0.040: 1 against 3 seeds cannot tell; run three or more of each",
-        ),
+        (Difference(0.04, None, None, (1, 3), 0, False), "+0.040: 1 against 3 seeds cannot tell; run three or more of each"),
         (None, "no finished runs to compare"),
     ],
-)
+)  # fmt: skip
 def test_a_difference_in_words(found: Difference | None, words: str) -> None:
     assert verdict(found) == words

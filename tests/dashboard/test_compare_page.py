@@ -8,18 +8,16 @@ import pandas as pd
 import pytest
 import recorded
 from on_screen import Open, shown
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
 from dashboard.comparison.seeds import MORE
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: runs that a test adds are none of the others', and none of them waits for a worker."""
-    return shared_backend
+backend = pytest.fixture(
+    one_for_all
+)  # runs that a test adds are none of the others', and none of them waits for a worker
 
 
 def finished(backend: Backend, name: str, steps: int, size: int, *, seed: int = 0, **config: Json) -> int:
@@ -201,8 +199,7 @@ def test_one_run_alone_has_no_differences_and_at_first_six_charts_and_more_on_de
 
 
 def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backend: Backend, runs: list[int]) -> None:
-    run_id = recorded.queue(backend.client, "no *kl*")
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, "no *kl*")
     report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
-from on_screen import Open, arrive, choose, draft_of, key, send, texts, uploader
-from serving import Backend
+from on_screen import Open, arrive, choose, draft_of, key, send, start_disabled, texts, uploader
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.client import Client
@@ -25,11 +25,7 @@ CHATS = b"".join(
     for n in (1, 2)
 )
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: what a test leaves in the list of uploads is nothing to the others."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # what a test leaves in the list of uploads is nothing to the others
 
 
 @pytest.fixture
@@ -38,10 +34,6 @@ def at(open_page: Open) -> AppTest:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     return at
-
-
-def start_disabled(at: AppTest) -> bool:
-    return next(button for button in at.button if button.label == "Start run").disabled
 
 
 def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import recorded
 import yaml
-from serving import Backend
+from serving import Backend, one_for_all
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -22,11 +22,7 @@ from dashboard.components import pictures
 from dashboard.components.pictures import Offered, offer, png, svg
 from dashboard.downloads.routes import ROUTES, address, model_address
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: what one test saves, no other reads."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # what one test saves, no other reads
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import recorded
 from answers import completion_of
 from following import follow
 from on_screen import Open, shown
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
@@ -18,18 +18,13 @@ from dashboard.components.table import frame
 from dashboard.group.cards import equal_ones, places
 from dashboard.group.rows import ENDING, columns
 
-
-@pytest.fixture
-def backend(shared_backend: Backend) -> Backend:
-    """One for all: no test changes the groups that another reads."""
-    return shared_backend
+backend = pytest.fixture(one_for_all)  # no test changes the groups that another reads
 
 
 @pytest.fixture(scope="module")
 def groups(shared_backend: Backend) -> list[int]:
     """The ids of a live, a dead and an unscored group, in this order."""
-    run_id = recorded.queue(shared_backend.client, "some run")
-    claimed = recorded.claim(shared_backend.client, run_id)
+    run_id, claimed = recorded.started(shared_backend.client, "some run")
     reported = [
         recorded.group_of(0, [0.1, 1.0, 0.0, 1.0]),
         recorded.group_of(1, [1.0, 1.0, 1.0, 1.0]),
@@ -51,9 +46,7 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(open_pag
     groups = [group.id for group in backend.client.groups(run_id).items]
     assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
     backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
-    claimed = backend.client.ask(p.ClaimRequest(worker=recorded.WORKER)).claim
-    assert claimed is not None
-    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    recorded.claim(backend.client, run_id)
     taken_back = open_page("group", id=groups[1])
     assert "no other draw in this run" in link_labels(taken_back)
     assert "**Group 5** :gray[· superseded" in shown(taken_back)
@@ -62,7 +55,6 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(open_pag
 
 def test_who_is_asked_which_is_better_is_not_told_the_rewards(open_page: Open, groups: list[int]) -> None:
     at = open_page("group", id=groups[0], wi_open="true", panel="which is better?")
-    assert not at.exception
     assert "reward, what if" not in {name for frame in at.dataframe for name in frame.value}
     at.pills(key="panel").set_value("difference").run()
     assert "reward, what if" in {name for frame in at.dataframe for name in frame.value}
@@ -71,12 +63,11 @@ def test_who_is_asked_which_is_better_is_not_told_the_rewards(open_page: Open, g
 def test_judging_leads_from_the_newest_group_that_is_not_settled_to_the_next_across_steps(
     open_page: Open, backend: Backend
 ) -> None:
-    run_id = recorded.queue(backend.client)
-    attempt = recorded.claim(backend.client, run_id).attempt
+    run_id, claim = recorded.started(backend.client)
     for step in range(3):
         rewards = [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]] if step != 1 else [[1.0, 1.0]]
         reported = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
-        recorded.report(backend.client, run_id, attempt, step, reported)
+        recorded.report(backend.client, run_id, claim.attempt, step, reported)
     first, second = (one.id for one in backend.client.groups(run_id, step=2, state="live").items)
     oldest = backend.client.groups(run_id, step=0, state="live").items[0].id
 

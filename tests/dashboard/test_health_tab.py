@@ -16,8 +16,7 @@ from dashboard.health import evidence_figure, shown_steps
 
 def cut(backend: Backend, share: float) -> int:
     """A run under way of whose completions such a share is cut at the limit."""
-    run_id = recorded.queue(backend.client)
-    claim = recorded.claim(backend.client, run_id)
+    run_id, claim = recorded.started(backend.client)
     metrics = {"reward": 0.5, "loss": 0.4, "completions/clipped_ratio": share, "completions/mean_length": 40.0}
     groups = [recorded.group_of(0, [1.0, 0.0])]
     for step in range(12):

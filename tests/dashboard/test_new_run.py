@@ -8,17 +8,16 @@ import pytest
 import recorded
 from acting import SAMPLE, as_submitted
 from following import follow
-from on_screen import Open, draft_of, key, one_for_all, press, send, start_disabled, texts
-from serving import Backend
+from on_screen import Open, draft_of, key, press, send, start_disabled, texts
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
 
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import ClaimRequest, Recording, Report, Start, WorkerInfo
+from backend.contract.protocol import ClaimRequest, Report, Start, WorkerInfo
 from backend.contract.recipes import RECIPES
-from backend.contract.recorded import RecordedConfig, Trainer
 from dashboard.form.draft import Draft, from_text
 from dashboard.session import script
 from dashboard.stored import get, put
@@ -263,10 +262,7 @@ def test_a_clone_and_a_checkpoint_fill_the_form_and_name_their_parent_and_what_c
     assert draft_of(at).parent_id == parent.id
     assert draft_of(at).config == draft_of(at).kept  # the address leads to it again
 
-    theirs = RecordedConfig(trainer=Trainer(name="TRL"))
-    recording = Recording(key="k" * 16, worker="a script", name="theirs", config=theirs)
-    at = open_page("new-run", clone=backend.client.record(recording).run_id)
-    assert not at.exception
+    at = open_page("new-run", clone=backend.client.record(recorded.THEIRS).run_id)
     assert "Filled from run" not in texts(at)
 
     assert "There is no run 999." in texts(open_page("new-run", clone=999))

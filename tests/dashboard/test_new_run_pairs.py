@@ -1,8 +1,8 @@
 """The New run page for runs on preference pairs, against a real backend."""
 
 import pytest
-from on_screen import Open, draft_of, one_for_all, press, start_disabled, texts
-from serving import Backend
+from on_screen import Open, draft_of, press, start_disabled, texts
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 backend = pytest.fixture(one_for_all)  # what a test leaves in the queue is nothing to the others

@@ -5,8 +5,8 @@ import re
 
 import pytest
 import recorded
-from on_screen import Open, figures, one_for_all, press
-from serving import Backend
+from on_screen import Open, figures, press
+from serving import Backend, one_for_all
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
@@ -25,8 +25,7 @@ def shown(at: AppTest) -> str:
 def record(backend: Backend) -> int:
     """A logged group with an unscored completion, in a run that chose another estimator than the page opens with."""
     how = {"advantage": {"kind": "leave_one_out"}, "surrogate": {"kind": "clip", "epsilon_high": 0.28}}
-    run_id = recorded.queue(backend.client, "some run", algorithm=how)
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, "some run", algorithm=how)
     reported = recorded.group_of(0, [0.1, 1.0, None, 0.0])
     mean = math.fsum([0.1, 1.0, 0.0]) / 3
     completions = [

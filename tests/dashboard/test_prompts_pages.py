@@ -9,8 +9,8 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
-from on_screen import Open, one_for_all, shown
-from serving import Backend
+from on_screen import Open, shown
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.groups import GroupReport, GroupState
@@ -31,8 +31,7 @@ def group(
 
 
 def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) -> int:
-    run_id = recorded.queue(backend.client, name)
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, name)
     for step, groups in enumerate(steps):
         recorded.report(backend.client, run_id, claimed.attempt, step, groups)
     recorded.finish(backend.client, run_id, claimed)

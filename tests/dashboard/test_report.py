@@ -47,8 +47,7 @@ def test_a_report_has_the_charts_and_the_widest_groups_and_fetches_nothing(backe
 
 @pytest.mark.thorough
 def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones_of_both_ends(backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
-    claim = recorded.claim(backend.client, run_id)
+    run_id, claim = recorded.started(backend.client)
     half, few, all_right = [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0] * 4
     for seq, rewards in enumerate([(all_right, all_right), (few, half), (half, all_right), (all_right, all_right)]):
         groups = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]

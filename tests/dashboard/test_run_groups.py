@@ -111,8 +111,7 @@ def test_harder_prompts_are_asked_for_where_every_answer_is_right_and_easier_one
     opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
     assert "all 2 scored completions got 1.00, so no completion is better than the mean" in opened
 
-    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client, sampling={"group_size": 2})
     groups = [recorded.group_of(index, [0.0, 0.0]) for index in range(8)]
     for step, rate in enumerate((0.0, 0.02, 0.0, 0.5, 0.625, 0.5, 0.5, 0.0, 0.0)):
         metrics = {"rewards/correctness/mean": rate}
@@ -154,8 +153,7 @@ def test_bookmarked_groups_are_found_across_steps_also_one_that_a_resume_took_ba
     at.toggle(key="bookmarked").set_value(False).run()
     assert at.dataframe[0].value["star"].tolist() == ["", "", "★", ""]
 
-    run_id = recorded.queue(backend.client)
-    first = recorded.claim(backend.client, run_id)
+    run_id, first = recorded.started(backend.client)
     recorded.report(backend.client, run_id, first.attempt, 0, [recorded.group_of(0, [1.0, 0.1])])
     kept = backend.client.groups(run_id).items[0].id
     backend.client.people.bookmark(kept, "look again")

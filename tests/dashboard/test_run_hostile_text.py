@@ -39,8 +39,7 @@ def hostile_places(at: AppTest) -> set[str]:
 @pytest.fixture
 def run_id(backend: Backend) -> int:
     """A failed run in which everything that can be hostile is."""
-    made = recorded.queue(backend.client, HOSTILE[:190])
-    claimed = recorded.claim(backend.client, made)
+    made, claimed = recorded.started(backend.client, HOSTILE[:190])
     group = recorded.group_of(0, [1.0, 0.1, None, 0.0], texts=[HOSTILE] * 4, prompt=HOSTILE)
     broken = group.completions[2]
     score = broken.rewards[0].model_copy(update={"error": HOSTILE})

@@ -10,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, RewardFile, RunError
 from dashboard.format import MISSING, number
 
@@ -18,8 +17,7 @@ from dashboard.format import MISSING, number
 def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_is_not_said_to_be_finishing(
     open_page: Open, backend: Backend
 ) -> None:
-    config = RecordedConfig(trainer=Trainer(name="TRL"))
-    run_id = backend.client.record(p.Recording(key="k" * 16, worker="a script", name="theirs", config=config)).run_id
+    run_id = backend.client.record(recorded.THEIRS).run_id
     backend.client.start(run_id, p.Start(attempt=1, from_step=0, device=""))
     for step in range(3):
         backend.client.report(
@@ -203,8 +201,7 @@ def test_a_button_asks_and_the_page_says_so(
 
 
 def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend) -> None:
-    run_id = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, run_id)
+    run_id, claimed = recorded.started(backend.client)
     error = RunError(code="reward_errors", message="6 of 8 completions unscored", details="Traceback: boom")
     recorded.fail(backend.client, run_id, claimed, error)
     at = open_page("run", id=run_id)
@@ -277,8 +274,7 @@ def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(
 def test_a_stopped_run_offers_to_continue_and_says_from_where(
     open_page: Open, backend: Backend, checkpoints: list[int], begins: str
 ) -> None:
-    run_id = recorded.queue(backend.client)
-    claim = recorded.claim(backend.client, run_id)
+    run_id, claim = recorded.started(backend.client)
     for step in range(3):
         backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, metrics={"reward": 0.5}))
     for step in checkpoints:

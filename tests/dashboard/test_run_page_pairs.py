@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 import recorded
-from on_screen import Open, figures, one_for_all, press, shown, start_disabled
-from serving import Backend
+from on_screen import Open, figures, press, shown, start_disabled
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p

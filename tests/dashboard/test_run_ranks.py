@@ -27,8 +27,7 @@ AT_WORK = Rank.model_validate({**DOING, **MEASURED, "worked": {"rollout": 1.2, "
 
 
 def begun(backend: Backend, **metrics: float) -> tuple[int, p.Claim]:
-    run_id = recorded.queue(backend.client, "together", compute={"processes": 2})
-    claim = recorded.claim(backend.client, run_id, worker=TWO_CARDS)
+    run_id, claim = recorded.started(backend.client, "together", compute={"processes": 2}, worker=TWO_CARDS)
     if metrics:
         backend.client.report(run_id, p.Report(attempt=1, seq=0, step=0, metrics={"step_time": 2.0} | metrics))
     return run_id, claim

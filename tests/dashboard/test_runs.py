@@ -14,7 +14,6 @@ from backend.contract import protocol as p
 from backend.contract.client import Client
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.records import Progress, Run, RunError, RunUpdate
 from dashboard.charts.sparkline import sparkline
 from dashboard.runs import filters
@@ -59,12 +58,9 @@ def test_a_recorded_run_that_does_not_say_how_long_it_is_to_be_has_no_bar_and_no
     open_page: Open, backend: Backend
 ) -> None:
     """Also where an earlier attempt came further."""
-    about = p.Recording(
-        key="k" * 16, worker="a script", name="theirs", config=RecordedConfig(trainer=Trainer(name="TRL"))
-    )
     for attempt, steps in ((1, range(8)), (2, range(2, 5))):
         again = {} if attempt == 1 else {"key": "l" * 16, "run_id": 1}
-        assert backend.client.record(about.model_copy(update=again)).attempt == attempt
+        assert backend.client.record(recorded.THEIRS.model_copy(update=again)).attempt == attempt
         backend.client.start(1, p.Start(attempt=attempt, from_step=steps[0], device=""))
         for step in steps:
             sent = p.Report(attempt=attempt, seq=step, step=step, metrics={"reward": 0.5}, seconds=60.0 * step)

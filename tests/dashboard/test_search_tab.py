@@ -3,8 +3,8 @@
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, one_for_all, press, shown
-from serving import Backend
+from on_screen import Open, press, shown
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from dashboard.components.listing import ROWS
@@ -14,8 +14,7 @@ backend = pytest.fixture(one_for_all)  # only one test adds to the run, and it h
 
 def record(backend: Backend) -> int:
     """Two steps: a live group with four texts, and a dead one with sixty."""
-    made = recorded.queue(backend.client)
-    claimed = recorded.claim(backend.client, made)
+    made, claimed = recorded.started(backend.client)
     first = recorded.group_of(
         0, [1.0, 0.1, 0.0, None], texts=["a violet whale", "a violet cat", "a green whale", "<b>whale</b>"]
     )

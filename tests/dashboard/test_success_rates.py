@@ -4,9 +4,9 @@ import json
 
 import pytest
 import recorded
-from on_screen import Open, draft_of, one_for_all, press, texts
+from on_screen import Open, draft_of, press, texts
 from scored import scores_of
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p

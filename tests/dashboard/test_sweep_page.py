@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, press, texts
+from on_screen import Open, press, queue_button, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Button, Multiselect
+from streamlit.testing.v1.element_tree import Multiselect
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
@@ -19,10 +19,6 @@ from dashboard.session import script
 
 QUICKSTART = RECIPES[0].config
 PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
-
-
-def queue_button(at: AppTest) -> Button:
-    return next(button for button in at.button if button.label.startswith("Queue"))
 
 
 def learn(client: Client, first: float, last: float) -> None:
@@ -64,8 +60,7 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     at.run()
     assert "2 recipes × 2 seeds" in texts(at)
     assert queue_button(at).label == "Queue 4 runs"
-    queue_button(at).click().run()
-    assert not at.exception
+    press(at, "Queue")
     (made,) = backend.client.sweeps().items
     runs = [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]
     assert [run.name for run in runs] == [f"{card.id}, seed {seed}" for seed in (0, 1) for card in PAIR]
@@ -85,8 +80,7 @@ def test_the_form_of_a_run_can_be_the_common_ground_and_a_recipe_that_cannot_wor
         next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
         assert queue_button(at).disabled == (size == 1)
         assert ("grpo and 1 other: sampling.group_size" in texts(at)) == (size == 1)
-    queue_button(at).click().run()
-    assert not at.exception
+    press(at, "Queue")
     runs = backend.client.runs(limit=200).items
     assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import recorded
 from following import follow
-from on_screen import Open, texts
+from on_screen import Open, press, queue_button, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
+from streamlit.testing.v1.element_tree import Multiselect, Selectbox
 
 import dashboard
 from backend.contract.recipes import RECIPES
@@ -56,10 +56,6 @@ def ground(at: AppTest) -> Selectbox:
     return next(box for box in at.selectbox if box.label == "Base configuration")
 
 
-def queue_button(at: AppTest) -> Button:
-    return next(button for button in at.button if button.label.startswith("Queue"))
-
-
 def preview(at: AppTest) -> list[list[str]]:
     """The runs that the page shows, its columns first."""
     (table,) = (frame.value for frame in at.dataframe)
@@ -68,8 +64,7 @@ def preview(at: AppTest) -> list[list[str]]:
 
 def queued(at: AppTest, backend: Backend) -> list[Run]:
     """What the button queues, in order."""
-    queue_button(at).click().run()
-    assert not at.exception
+    press(at, "Queue")
     (made,) = backend.client.sweeps().items
     assert follow(at).query_params["sweep"] == str(made.id)
     return [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]

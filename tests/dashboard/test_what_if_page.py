@@ -2,9 +2,9 @@
 
 import pytest
 import recorded
-from on_screen import Open, one_for_all, press, shown
+from on_screen import Open, press, shown
 from scored import one_step
-from serving import Backend
+from serving import Backend, one_for_all
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p

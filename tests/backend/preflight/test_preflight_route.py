@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import recorded
 from serving import Backend
 from sqlalchemy import update
 
@@ -21,9 +22,7 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
     """One run that evaluates, trains two steps, and finishes after ten seconds."""
     client = backend.client
     client.create_run(config.model_dump(mode="json"))
-    claim = client.ask(p.ClaimRequest(worker=WORKER)).claim
-    assert claim is not None
-    client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=WORKER.device))
+    claim = recorded.claim(client, worker=WORKER, device=WORKER.device)
     client.report(claim.run_id, p.Report(attempt=1, seq=0, step=0, metrics=dict(evaluation)))
     for step in range(2):
         client.report(claim.run_id, p.Report(attempt=1, seq=step + 1, step=step, metrics=dict(metrics)))
