@@ -56,7 +56,7 @@ def draw_controls(own: Own) -> Settings:
             icon=":material/restart_alt:",
             key="what-if-reset",
             disabled=not changes_in_address(),
-            on_click=_reset,
+            on_click=lambda: write(**dict.fromkeys(changes_in_address())),
         )
     for message in (wrong_estimator, wrong_surrogate, wrong_beta):
         if message is not None:
@@ -67,10 +67,6 @@ def draw_controls(own: Own) -> Settings:
 def changes_in_address() -> Mapping[str, str]:
     """The values that stand in the address because they are not the run's own."""
     return {name: read(name) for name in names() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)}
-
-
-def _reset() -> None:
-    write(**dict.fromkeys(changes_in_address()))
 
 
 def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
