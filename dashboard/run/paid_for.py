@@ -101,13 +101,9 @@ def in_words(found: PaidFor) -> str:
 
 def _in_brackets(one: PropertyEffect) -> str:
     interval = _interval(one)
-    return (
-        f"95 % {interval}"
-        if " to " in interval
-        else f"{interval} groups"
-        if interval != MISSING
-        else "without an interval"
-    )
+    if " to " in interval:
+        return f"95 % {interval}"
+    return "without an interval" if interval == MISSING else f"{interval} groups"
 
 
 def _interval(one: PropertyEffect) -> str:

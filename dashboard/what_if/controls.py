@@ -99,11 +99,9 @@ def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:
     if not own.measured:
         return beta, None
     with row.container(width=80):
-        about = (
-            "Weight of the KL penalty, which this run subtracted from the reward."
-            if own.penalised
-            else "Weight of the KL penalty."
-        )
+        about = "Weight of the KL penalty."
+        if own.penalised:
+            about = "Weight of the KL penalty, which this run subtracted from the reward."
         text = typed("β", f"{PREFIX}beta", show_number(beta), help=about)
     kl, wrong = last_good(f"{PREFIX}beta", lambda: read_settings(KL, {"beta": text}), lambda: own.algorithm.kl)
     return kl.beta, wrong

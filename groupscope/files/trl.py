@@ -235,11 +235,9 @@ def _without_nulls(value: Any) -> Any:
     """Without the fields that Parquet adds to a message because others have them."""
     if isinstance(value, list):
         return [_without_nulls(one) for one in value]
-    return (
-        {name: _without_nulls(one) for name, one in value.items() if one is not None}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return value
 
 
 def _text(said: Any) -> str:
