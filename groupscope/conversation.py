@@ -56,7 +56,9 @@ def _turns(message: Mapping[str, Any], names: dict[Any, str]) -> Iterator[Turn]:
         called = call.get("function") or call
         name, arguments = str(called.get("name") or "a tool"), called.get("arguments")
         names[call.get("id")] = name
-        yield Turn(role, arguments if isinstance(arguments, str) else _as_json(arguments), name, trained)
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
+        yield Turn(role, arguments, name, trained)
 
 
 def completion_start(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -77,7 +79,3 @@ def _part(part: Any) -> str:
     if isinstance(part, Mapping):
         return str(part["text"]) if isinstance(part.get("text"), str) else f"[{part.get('type', 'something')}]"
     return str(part)
-
-
-def _as_json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -335,7 +335,9 @@ def _replay(worker: Computing, claim: Claim, config: ReplayConfig, place: Place,
         raise RunFailure(
             "records_gone", f"The backend did not send the configuration of run {config.run}, which is replayed."
         )
-    loaded = _compared(run, config)
+    loaded = run  # with the reference that another algorithm would compare with, if the run's own has none
+    if config.other is not None and not run.algorithm.needs_reference:
+        loaded = run.model_copy(update={"algorithm": config.other})
     replayable = _replayable(worker, claim, run, place, channels, run_id=config.run, steps=config.steps, loaded=loaded)
     return run_replay(config, replayable, place, channels)
 
@@ -366,13 +368,6 @@ def _replayable(
         of_trunk=place.of_trunk,
         record=partial(read_step, worker.client, run_id),
     )
-
-
-def _compared(run: GrpoConfig, config: ReplayConfig) -> GrpoConfig:
-    """The run as it is loaded: with the reference that another algorithm would compare with, if the run's own has none."""
-    if config.other is None or run.algorithm.needs_reference:
-        return run
-    return run.model_copy(update={"algorithm": config.other})
 
 
 def _source(worker: Computing, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:

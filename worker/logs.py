@@ -26,15 +26,13 @@ def formatter() -> LineFormatter:
     return LineFormatter(lambda: _held[-1] if _held else "")
 
 
-def _alarms(record: logging.LogRecord) -> bool:
-    """Not of what cannot happen: torch warns that processes may be left behind, and each of a run's ends with its worker."""
-    return not record.getMessage().startswith("Failed to register signal handlers")
-
-
 def write_logs() -> None:
     """Write the log of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_alarms)
+    # torch warns that processes may be left behind, which cannot happen: each of a run's ends with its worker
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(
+        lambda record: not record.getMessage().startswith("Failed to register signal handlers")
+    )

@@ -45,10 +45,6 @@ def _divided(reward: str, group: AnyGroup, chosen: Estimator) -> str:
     return f"({_deviation(reward, group, chosen)}) / ({std} + {_eps(chosen)})"
 
 
-def _from_the_others(reward: str, group: AnyGroup, chosen: Estimator) -> str:
-    return f"({_deviation(reward, group, chosen)}) × {group.scored} / {group.scored - 1}"
-
-
 def _share(reward: str, group: AnyGroup, _: Estimator) -> str:
     """e^reward over the sum of these; huge rewards less the highest, so that no exponential overflows."""
     rewards = [completion.reward for completion in group.completions if completion.reward is not None]
@@ -88,7 +84,9 @@ WORDS: Mapping[str, Words] = {
     ),
     "leave_one_out": Words(
         "Reward minus the mean of the other completions (RLOO).",
-        spell=_from_the_others,
+        spell=lambda reward, group, chosen: (
+            f"({_deviation(reward, group, chosen)}) × {group.scored} / {group.scored - 1}"
+        ),
         remark=", which is reward − mean of the other {others}",
     ),
     "batch_baseline": Words(

@@ -72,11 +72,9 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
             else f"In a group of {own_size} there is nothing to compare a completion with."
         )
     larger = found.at(min(LARGEST, 2 * own_size))
-    more = (
-        f"; at group size {larger.group_size}, {_share(larger.dead)}"
-        if larger is not None and larger.group_size > own_size
-        else ""
-    )
+    more = ""
+    if larger is not None and larger.group_size > own_size:
+        more = f"; at group size {larger.group_size}, {_share(larger.dead)}"
     will = "be dead (all rewards equal)" if stored_estimator(config).centred else "have equal rewards"
     share = "all" if own.dead == 1 else _share(own.dead) if own.dead < LITTLE else f"about {_share(own.dead)}"
     sentence = f"At group size {own_size} {share} of the groups will {will}{more}."

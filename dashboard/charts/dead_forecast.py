@@ -58,10 +58,8 @@ def _spec() -> Spec:
     x = alt.X("size:O", title="group size G", axis=alt.Axis(labelAngle=0))
     scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 0.2]), nice=True)
     y = alt.Y("share:Q", title="share of groups", scale=scale, axis=alt.Axis(format="%", tickCount=5))
-    dead, right_or_wrong = (
-        ("share:Q", "all rewards equal", ".1%"),
-        ("right_or_wrong:Q", "all right or all wrong", ".1%"),
-    )
+    dead = ("share:Q", "all rewards equal", ".1%")
+    right_or_wrong = ("right_or_wrong:Q", "all right or all wrong", ".1%")
     tooltip = tips(("size:O", "group size"), dead, right_or_wrong, ("rate:Q", "at the mean rate", ".1%"))
     base = canvas().encode(x=x)
     bars = base.mark_bar(cornerRadius=2).encode(y=y, color=alt.Color("colour:N", scale=None), tooltip=tooltip)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pandas as pd
 import streamlit as st
 
+from backend.contract.inspection import Difference
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.comparison import FEW, comparison_figure
@@ -37,13 +38,12 @@ from dashboard.comparison.judgement import (
     mean_and_std,
 )
 from dashboard.comparison.metrics import Found, fetch, shared_steps, with_whole_ends
-from dashboard.comparison.partings import draw_partings
 from dashboard.comparison.seeds import draw_plan
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
 from dashboard.format import count, plain
-from dashboard.session import guard
+from dashboard.session import client, guard
 from dashboard.status import look
 from dashboard.stored import completions_per_step, get
 
@@ -91,7 +91,7 @@ def draw_curves(runs: list[Run], controls: Controls) -> None:
         whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
         shared = {} if controls.by else shared_steps(runs)
     with charts:
-        draw_partings(runs, shared)
+        _draw_partings(runs, shared)
         _draw_charts(runs, groups_of(runs, found, controls.by, shared), controls)
     _draw_outcomes(runs, whole, controls, judged)
     if controls.by:
@@ -251,3 +251,39 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
         "difference is exactly the same in every seed: without a spread there is no interval. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
     )
     draw_plan(finals, reference.label)
+
+
+def _draw_partings(runs: Sequence[Run], shared: Mapping[int, int]) -> None:
+    """A line for each fork: from which step its curve is its own, and in which group it first says something else."""
+    known = {run.id: run for run in runs}
+    for run_id in shared:
+        run = known[run_id]
+        other = next((one for one in runs if one.id == run.parent_id), None) or next(
+            one for one in runs if one.id != run_id
+        )
+        with guard():
+            found = _parting(run, other)
+        st.caption(f":material/fork_right: {plain(parting(found, label(run), label(other)))}")
+
+
+def parting(found: Difference, one: str, other: str) -> str:
+    """What is known of the parting, as a sentence."""
+    begins = f"{one} and {other} are the same up to step {count(found.shared)}, which is drawn once."
+    if found.step is None:
+        if found.compared == found.shared:
+            return f"{begins} One of them has no step after that yet."
+        return f"{begins} Up to step {count(found.compared)} they draw the same prompts and say the same."
+    if found.what == "prompt":
+        return f"{begins} From step {count(found.step)}, group {found.group_index}, on they draw other prompts."
+    return f"{begins} They draw the same prompts; the first completions that differ are of step {count(found.step)}, group {found.group_index}."
+
+
+def _parting(run: Run, other: Run) -> Difference:
+    if run.status in TERMINAL and other.status in TERMINAL:
+        return _of_ended((run.id, run.attempt), (other.id, other.attempt))
+    return client().difference(run.id, other.id)
+
+
+@st.cache_data(ttl=600, max_entries=64, show_spinner=False)
+def _of_ended(one: tuple[int, int], other: tuple[int, int]) -> Difference:
+    return client().difference(one[0], other[0])

@@ -1,7 +1,6 @@
 """The model of the form: chosen from all that a run can begin with, each weighed with the form's settings; and settings to start it with."""
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -58,7 +57,11 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
             on_change=take,
         )
         if models.starting:
-            _show_starting(draft, models.starting)
+            with st.popover("Starting settings", icon=":material/tune:", key="starting-settings"):
+                st.caption("Values to begin with for a model of this size. The rest of the form stays as it is.")
+                for column, way in zip(st.columns(len(models.starting)), models.starting, strict=True):
+                    with column:
+                        _show_way(draft, way)
         _show_config_json(draft, source)
     if draft.config_json is not None:
         st.markdown(
@@ -143,14 +146,6 @@ def config_in(content: bytes) -> dict[str, Json]:
             'A config.json is an object such as {"model_type": "llama", …}, of at most 100,000 characters.'
         )
     return found
-
-
-def _show_starting(draft: Draft, ways: Sequence[StartingSettings]) -> None:
-    with st.popover("Starting settings", icon=":material/tune:", key="starting-settings"):
-        st.caption("Values to begin with for a model of this size. The rest of the form stays as it is.")
-        for column, way in zip(st.columns(len(ways)), ways, strict=True):
-            with column:
-                _show_way(draft, way)
 
 
 def _show_way(draft: Draft, way: StartingSettings) -> None:

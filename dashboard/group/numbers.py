@@ -106,11 +106,9 @@ def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
 def _scored(group: AnyGroup) -> str:
     rewards = [completion.reward for completion in group.completions if completion.reward is not None]
     whole = len(group.completions)
-    return (
-        f"{len(rewards)} of {whole} completions were scored, {number(fmean(rewards))} on average"
-        if rewards
-        else f"none of {whole} completions was scored"
-    )
+    if rewards:
+        return f"{len(rewards)} of {whole} completions were scored, {number(fmean(rewards))} on average"
+    return f"none of {whole} completions was scored"
 
 
 def _too_few(group: AnyGroup, config: Mapping[str, Json]) -> str:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -82,7 +83,7 @@ def _step_keys(run: Run, step: int) -> None:
     steps = [summary.step for summary in known_steps(run)]
     place = bisect_left(steps, step)
     after = place + 1 if _at(steps, place) == step else place
-    _draw_pair("step", _at(steps, place - 1), _at(steps, after), _ask_for_step)
+    _draw_pair("step", _at(steps, place - 1), _at(steps, after), partial(st.session_state.__setitem__, _ASKED))
 
 
 def _draw_pair(name: str, back: int | None, forth: int | None, move: Callable[[int], None]) -> None:
@@ -120,10 +121,6 @@ def open_completion(index: int | None) -> None:
 
 def _open_group(group_id: int) -> None:
     write(id=group_id)
-
-
-def _ask_for_step(step: int) -> None:
-    st.session_state[_ASKED] = step
 
 
 def follow_to_step(run: Run, group: Group) -> int:

@@ -72,10 +72,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
             _draw_commands(run, live)  # they come and go with the state; the links after them keep their places
         draw_downloads(run)
         if run.from_form:
-            clone, sweep = (
-                "The form, filled in from this run.",
-                "Several runs that begin with this one's configuration.",
-            )
+            clone = "The form, filled in from this run."
+            sweep = "Several runs that begin with this one's configuration."
             link("new-run", "Clone", icon=":material/content_copy:", help=clone, clone=run.id)
             link(
                 "sweep",

@@ -4,7 +4,9 @@ from collections.abc import Hashable
 
 import streamlit as st
 
-from backend.contract.records import BY_RANK, Metrics, Run, Series
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.preflight import TimeEstimate
+from backend.contract.records import BY_RANK, PHASES, STARTING, TERMINAL, Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
@@ -12,14 +14,15 @@ from dashboard.charts.training import Panel, panels_of, single, training_figure
 from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, place_key, show
 from dashboard.components.listing import across
+from dashboard.components.live import tick_of_whole_page
 from dashboard.components.style import CHARTS
-from dashboard.format import count, counted, plain
+from dashboard.format import count, counted, duration, plain
 from dashboard.health import draw_health_line
 from dashboard.run.checkpoints import draw_fork_menu
-from dashboard.run.first_step import draw_first_step
 from dashboard.run.ranks import draw_slow_line
-from dashboard.session import client, guard
+from dashboard.session import client, guard, in_the_way, run_now
 from dashboard.shared import Shared
+from dashboard.status import phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.wording import in_words
 
@@ -61,7 +64,7 @@ def draw_overview(run: Run) -> None:
     measured = [name for name in run.summary if not (name.endswith(":first") or name.startswith(BY_RANK))]
     shown = [panel for panel in panels_of(run, measured) if any(name in run.summary for name in panel.labels)]
     if not run.progress.step:
-        draw_first_step(run)
+        _draw_first_step(run)
     if not measured:
         if run.progress.step:
             st.info("No metric of this run was recorded, so there is nothing to draw.", icon=":material/show_chart:")
@@ -103,7 +106,7 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             others,
             key="more",
             bind="query-params",
-            format_func=_title,
+            format_func=lambda name: name if (title := meaning(name).title) == name else f"{title} ({name})",
             placeholder=f"choose from {counted(len(others), 'other metric')}" if others else "no other metric yet",
             disabled=not others,
             width=420,
@@ -120,11 +123,6 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
         if run.kind == "grpo":
             draw_fork_menu(run)
     return weight, more
-
-
-def _title(name: str) -> str:
-    title = meaning(name).title
-    return name if title == name else f"{title} ({name})"
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
@@ -186,3 +184,65 @@ def in_sight(key: str) -> bool:
 
     _place(key=f"place-{key}", on_seen_change=seen)
     return False
+
+
+_ON_PAIRS = "A step reads pairs and updates the weights"
+_SAMPLED = "A step samples completions, scores them and updates the weights"
+_ENDED = "**No step was done, so there is nothing to draw.** The Log says what happened until the end."
+
+
+def _draw_first_step(run: Run) -> None:
+    """Draw what the run is doing; drawn again by itself while the page follows the run."""
+    follows = run.status not in TERMINAL and st.session_state.get("live", True)
+    st.fragment(_draw_doing, run_every=tick_of_whole_page() if follows else None)(run.id)
+
+
+def _draw_doing(run_id: int) -> None:
+    with guard():
+        run = run_now(run_id)
+    with st.container(border=True, key="first-step"):
+        if run.status in TERMINAL:
+            st.markdown(_ENDED)
+            return
+        st.markdown(f":material/hourglass_empty: **{_doing(run)}**")
+        progress = run.progress
+        if run.status == "running" and progress.done is not None and progress.total:
+            st.progress(min(1.0, progress.done / progress.total))
+        st.markdown(
+            f"{_SAMPLED if run.by_groups else _ON_PAIRS}; the charts begin when the first one is done.{_takes(run)}"
+        )
+
+
+def _doing(run: Run) -> str:
+    """What happens now, in a few words."""
+    if run.status == "queued":
+        if in_the_way(run.id):
+            return "It waits for a worker that can take it"
+        place = run.queue_position or 1
+        return "It starts as soon as a worker is free" if place == 1 else f"{count(place - 1)} before it in the queue"
+    if run.status == "paused":
+        return "Paused before its first step was done"
+    progress = run.progress
+    if progress.phase in (None, STARTING):
+        return "A worker has taken the run and starts"
+    phase = phase_in_words(progress.phase)
+    done = f" {count(progress.done)} of {count(progress.total)}" if progress.done is not None and progress.total else ""
+    return f"First step: {phase}{done}" if progress.phase in PHASES else f"Before the first step: {phase}{done}"
+
+
+def _takes(run: Run) -> str:
+    """How long a step is expected to take, if that is known."""
+    time = _estimate(run.id)
+    if time is None:
+        return ""
+    basis, _, _ = time.basis.partition(";")  # the rest is about the whole run
+    return f" It is expected to take {duration(time.seconds_per_step)} ({plain(basis)})."
+
+
+@st.cache_data(ttl=60, max_entries=64, show_spinner=False)
+def _estimate(run_id: int) -> TimeEstimate | None:
+    """Of a step; None for a configuration that an earlier version wrote, and while the backend is away."""
+    try:
+        return client().preflight(run_now(run_id).config).time
+    except (ApiError, Unreachable):
+        return None

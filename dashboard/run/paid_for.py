@@ -90,9 +90,10 @@ def in_words(found: PaidFor) -> str:
         )
     first = clear[0]
     sign = "more" if first.effect > 0 else "less"
+    having = "that have it" if first.binary else f"with {number(first.spread)} more of it (one standard deviation)"
     others = f" It cannot be separated from: {', '.join(map(plain, first.same))}." if first.same else ""
     return (
-        f"**{over} the {which} goes most with {plain(first.title)}.** Within a group, completions {_with(first)} got "
+        f"**{over} the {which} goes most with {plain(first.title)}.** Within a group, completions {having} got "
         f"{number(abs(first.effect))} {sign} ({_in_brackets(first)}); it goes along with {percent(first.correlation**2)} of the "
         f"differences in reward.{others}"
     )
@@ -100,17 +101,9 @@ def in_words(found: PaidFor) -> str:
 
 def _in_brackets(one: PropertyEffect) -> str:
     interval = _interval(one)
-    return (
-        f"95 % {interval}"
-        if " to " in interval
-        else f"{interval} groups"
-        if interval != MISSING
-        else "without an interval"
-    )
-
-
-def _with(one: PropertyEffect) -> str:
-    return "that have it" if one.binary else f"with {number(one.spread)} more of it (one standard deviation)"
+    if " to " in interval:
+        return f"95 % {interval}"
+    return "without an interval" if interval == MISSING else f"{interval} groups"
 
 
 def _interval(one: PropertyEffect) -> str:

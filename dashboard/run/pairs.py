@@ -24,11 +24,9 @@ def draw_pairs(run: Run) -> None:
     with guard():
         page = client().pairs(run.id, limit=ROWS, cursor=cursor(PAGES))
     if not page.items:
-        why = (
-            "This run kept none of its pairs."
-            if run.progress.step
-            else "No pairs yet. They appear after the first step."
-        )
+        why = "No pairs yet. They appear after the first step."
+        if run.progress.step:
+            why = "This run kept none of its pairs."
         st.info(why, icon=":material/hourglass_empty:")
         return
     st.caption(

@@ -127,11 +127,9 @@ def _draw_now(run: Run) -> None:
         *(_column_of(phase) for phase in phases),
     ]
     draw(ranks.items, columns, key="ranks", height=_TALLEST if len(ranks.items) > 16 else "content")
-    shown = (
-        f"{count(len(ranks.items))} of {count(ranks.count)} processes have spoken. "
-        if len(ranks.items) < ranks.count
-        else ""
-    )
+    shown = ""
+    if len(ranks.items) < ranks.count:
+        shown = f"{count(len(ranks.items))} of {count(ranks.count)} processes have spoken. "
     if ranks.count > len(ranks.items) >= MOST_RANKS:
         shown = f"{count(len(ranks.items))} of {count(ranks.count)} processes: those that work longest. "
     memory = f"All together hold {size(ranks.memory_bytes)}. " if ranks.memory_bytes else ""

@@ -43,11 +43,9 @@ def draw_worker(worker: Worker) -> None:
     """One worker's machine, work and last sign of life."""
     with st.container(border=True, key=f"worker-{worker.name}"):
         state, device, work, seen = st.columns([2.2, 2.6, 2.6, 1.8], vertical_alignment="center")
-        sign = (
-            ":blue[:material/play_circle: busy]"
-            if worker.run_id is not None
-            else ":green[:material/check_circle: idle]"
-        )
+        sign = ":green[:material/check_circle: idle]"
+        if worker.run_id is not None:
+            sign = ":blue[:material/play_circle: busy]"
         if not worker.alive:
             sign = ":gray[:material/do_not_disturb_on: away]"
         state.markdown(f"{sign}  \n**{plain(worker.name)}**")

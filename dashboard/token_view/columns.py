@@ -160,7 +160,9 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
         "ids": trace.token_ids,
         "shown": shown,
         "literal": {
-            place: repr(text) for place, text in enumerate(trace.texts) if repr(text) != _implied(shown[place])
+            place: repr(text)
+            for place, text in enumerate(trace.texts)
+            if repr(text) != f"'{shown[place].replace('·', ' ')}'"  # the script turns signs into spaces, too
         },
         "clipped": [place for place, cut in enumerate(trace.clipped or []) if cut],
         "untrained": _stretches(trace.trained or []),
@@ -174,11 +176,6 @@ def _stretches(trained: list[bool]) -> list[tuple[int, int]]:
     """From where the loss stops to count tokens up to where it counts them again."""
     turns = [place for place, (before, one) in enumerate(pairwise([True, *trained, True])) if one != before]
     return list(zip(turns[::2], turns[1::2], strict=True))
-
-
-def _implied(shown: str) -> str:
-    """The literal of most tokens: what is drawn, with spaces for their signs. The script does the same."""
-    return f"'{shown.replace('·', ' ')}'"
 
 
 def _drawn(column: Column) -> Drawn:

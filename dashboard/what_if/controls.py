@@ -56,7 +56,7 @@ def draw_controls(own: Own) -> Settings:
             icon=":material/restart_alt:",
             key="what-if-reset",
             disabled=not changes_in_address(),
-            on_click=_reset,
+            on_click=lambda: write(**dict.fromkeys(changes_in_address())),
         )
     for message in (wrong_estimator, wrong_surrogate, wrong_beta):
         if message is not None:
@@ -67,10 +67,6 @@ def draw_controls(own: Own) -> Settings:
 def changes_in_address() -> Mapping[str, str]:
     """The values that stand in the address because they are not the run's own."""
     return {name: read(name) for name in names() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)}
-
-
-def _reset() -> None:
-    write(**dict.fromkeys(changes_in_address()))
 
 
 def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
@@ -103,11 +99,9 @@ def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:
     if not own.measured:
         return beta, None
     with row.container(width=80):
-        about = (
-            "Weight of the KL penalty, which this run subtracted from the reward."
-            if own.penalised
-            else "Weight of the KL penalty."
-        )
+        about = "Weight of the KL penalty."
+        if own.penalised:
+            about = "Weight of the KL penalty, which this run subtracted from the reward."
         text = typed("β", f"{PREFIX}beta", show_number(beta), help=about)
     kl, wrong = last_good(f"{PREFIX}beta", lambda: read_settings(KL, {"beta": text}), lambda: own.algorithm.kl)
     return kl.beta, wrong

@@ -10,9 +10,8 @@ from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
     MALFORMED,
     About,
+    Format,
     MetricLines,
-    Options,
-    Run,
     Step,
     columns_of,
     known_rewards,
@@ -31,19 +30,9 @@ CLOCK = "time/wall_clock_sec"
 OF_NO_STEP = ("step", "training_step", CLOCK)
 
 
-class ArtFormat:
-    """The folder of one model."""
-
-    name = "art"
-    made_by = "ART's .art/<project>/models/<model>"
-
-    def recognises(self, path: Path) -> bool:
-        """By the columns of a file of trajectories."""
-        return any(set(columns_of(next(iter(files.values())))) >= COLUMNS for files in _files(path).values())
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Never raises."""
-        return _ArtRun(path)
+def _recognises(path: Path) -> bool:
+    """The folder of one model: by the columns of a file of trajectories."""
+    return any(set(columns_of(next(iter(files.values())))) >= COLUMNS for files in _files(path).values())
 
 
 def _files(path: Path) -> dict[str, dict[int, Path]]:
@@ -158,3 +147,6 @@ def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:
         reward=reward,
         rewards=with_metrics({"reward": reward}, _measured(row)),
     )
+
+
+FORMAT = Format("art", "ART's .art/<project>/models/<model>", _recognises, lambda path, _: _ArtRun(path))

@@ -4,27 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from groupscope.files.art import ArtFormat
+from groupscope.files import art, nemo_rl, openenv, own, prime_rl, tinker, trl, verifiers, verl
 from groupscope.files.format import Format, Unreadable
-from groupscope.files.nemo_rl import NemoRlFormat
-from groupscope.files.openenv import OpenEnvFormat
-from groupscope.files.own import OwnFormat
-from groupscope.files.prime_rl import PrimeRlFormat
-from groupscope.files.tinker import TinkerFormat
-from groupscope.files.trl import TrlFormat
-from groupscope.files.verifiers import VerifiersFormat
-from groupscope.files.verl import VerlFormat
 
-FORMATS: tuple[Format, ...] = (
-    OwnFormat(),
-    TrlFormat(),
-    VerlFormat(),
-    PrimeRlFormat(),
-    VerifiersFormat(),
-    NemoRlFormat(),
-    TinkerFormat(),
-    ArtFormat(),
-    OpenEnvFormat(),
+FORMATS: tuple[Format, ...] = tuple(
+    one.FORMAT for one in (own, trl, verl, prime_rl, verifiers, nemo_rl, tinker, art, openenv)
 )
 DEEPEST = 4  # folders below a path in which runs are looked for
 MOST_FOLDERS = 20_000

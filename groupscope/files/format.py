@@ -84,21 +84,18 @@ class Run(Protocol):
         ...
 
 
-class Format(Protocol):
-    """A kind of files. `recognises` is cheap, and true for no other format's files."""
+@dataclass(frozen=True)
+class Format:
+    """A kind of files."""
 
     name: str
     """One word, for `groupscope import --format`."""
     made_by: str
     """Whose files these are, and which: "verl's rollout_data_dir"."""
-
-    def recognises(self, path: Path) -> bool:
-        """Whether this file, or this folder itself (not one below it), is a run of this format. Never raises."""
-        ...
-
-    def open(self, path: Path, options: Options) -> Run:
-        """The run. Raises Unreadable, for a version that is not known, say."""
-        ...
+    recognises: Callable[[Path], bool]
+    """Whether this file, or this folder itself (not one below it), is a run of this format alone. Cheap, and never raises."""
+    open: Callable[[Path, Options], Run]
+    """The run. Raises Unreadable, for a version that is not known, say."""
 
 
 def numbered(folder: Path, pattern: str) -> dict[int, Path]:

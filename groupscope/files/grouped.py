@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from groupscope.files.format import MALFORMED, Lines
+from groupscope.recording import Completion, Group
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
@@ -42,6 +43,11 @@ class GroupedLines(Generic[Key]):
                 yield make(line)
             except MALFORMED as error:
                 self._say(at, error)
+
+    def group(self, key: Key, make: Callable[[Any], tuple[str, Completion]], *, evaluated: bool) -> list[Group]:
+        """The group of which `make` finds the prompt and a completion in each line; none if no line can be read."""
+        made = list(self.read(key, make))
+        return [Group(made[0][0], [completion for _, completion in made], evaluated=evaluated)] if made else []
 
     def _of(self, key: Key) -> Iterator[tuple[int, Any]]:
         for place in self._places.get(key, ()):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import Turn, completion_start, text_in, turns_of
-from groupscope.files.format import About, Options, Run, Step, first_object, known_rewards, number, numbered
+from groupscope.files.format import About, Format, Step, first_object, known_rewards, number, numbered
 from groupscope.files.grouped import GroupedLines
-from groupscope.recording import Completion, Group
+from groupscope.recording import Completion
 from groupscope.tokens import Tokens
 
 TRAINED = {"rewards", "token_ids", "token_loss_mask", "advantages", "idx"}
@@ -23,19 +23,9 @@ PER_TOKEN = {"sampling_logprob": "generation_logprobs", "old_logprob": "prev_log
 BETWEEN = "environment"  # the role of what stands between two messages of the assistant
 
 
-class NemoRlFormat:
-    """The folder into which NeMo-RL logs, with a file for each step."""
-
-    name = "nemo-rl"
-    made_by = "the train_data_step*.jsonl of NeMo-RL"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first line of its first file of a training."""
-        return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:1])
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Never raises."""
-        return _NemoRlRun(path)
+def _recognises(path: Path) -> bool:
+    """The folder into which NeMo-RL logs, with a file for each step: by the first line of its first file of a training."""
+    return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:1])
 
 
 def _files(path: Path, kind: str) -> dict[int, Path]:
@@ -60,8 +50,8 @@ class _NemoRlRun:
                     file, _prompt_of_validation if evaluated else _prompt_of, called="sample of NeMo-RL", final=final
                 )
                 for key in lines.keys:
-                    group = _group(lines, key, evaluated=evaluated)
-                    yield Step(step, [group] if group else ())
+                    made = lines.group(key, _validated if evaluated else _trained, evaluated=evaluated)
+                    yield Step(step, made)
                 yield Step(step, unreadable=lines.wrong)
 
 
@@ -98,11 +88,6 @@ def _prompt_of_validation(row: Any) -> str:
 def _split(messages: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
     first = completion_start(messages)
     return messages[:first], messages[first:]
-
-
-def _group(lines: GroupedLines[str], key: str, *, evaluated: bool) -> Group | None:
-    made = list(lines.read(key, _validated if evaluated else _trained))
-    return Group(made[0][0], [completion for _, completion in made], evaluated=evaluated) if made else None
 
 
 def _validated(row: Mapping[str, Any]) -> tuple[str, Completion]:
@@ -149,3 +134,6 @@ def _texts(content: Any, mask: Sequence[bool], counts: bool) -> tuple[str, list[
         for at, text in enumerate(texts[before:])
     ]
     return "\n".join(texts[:before]), turns
+
+
+FORMAT = Format("nemo-rl", "the train_data_step*.jsonl of NeMo-RL", _recognises, lambda path, _: _NemoRlRun(path))

@@ -11,9 +11,8 @@ from typing import Any
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
     About,
+    Format,
     Lines,
-    Options,
-    Run,
     Step,
     first_object,
     json_object,
@@ -23,7 +22,7 @@ from groupscope.files.format import (
     with_metrics,
 )
 from groupscope.files.grouped import GroupedLines
-from groupscope.recording import Completion, Group
+from groupscope.recording import Completion
 from groupscope.tokens import Tokens
 
 RESULTS = "results.jsonl"
@@ -32,20 +31,10 @@ TRACE_VERSION = 1
 LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
 
 
-class OpenEnvFormat:
-    """A folder with a `results.jsonl`, or that file."""
-
-    name = "openenv"
-    made_by = "the results.jsonl of OpenEnv"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first line."""
-        file = path / RESULTS if path.is_dir() else path
-        return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Never raises."""
-        return _OpenEnvRun(path / RESULTS if path.is_dir() else path)
+def _recognises(path: Path) -> bool:
+    """A folder with a `results.jsonl`, or that file: by the first line."""
+    file = path / RESULTS if path.is_dir() else path
+    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
 
 
 class _OpenEnvRun:
@@ -66,18 +55,13 @@ class _OpenEnvRun:
             return
         lines = GroupedLines(self._file, _task_of, called="episode of OpenEnv", final=final)
         for key in lines.keys:
-            yield Step(0, _groups(lines, key), open=True)
+            yield Step(0, lines.group(key, _completion, evaluated=True), open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
 def _task_of(line: Any) -> str:
     messages = line["messages"]
     return json.dumps([line.get("task"), messages[: completion_start(messages)]], sort_keys=True)
-
-
-def _groups(lines: GroupedLines[str], key: str) -> list[Group]:
-    made = list(lines.read(key, _completion))
-    return [Group(made[0][0], [completion for _, completion in made], evaluated=True)] if made else []
 
 
 def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
@@ -125,3 +109,11 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
         return None
     skip = len(calls[0]["prompt_token_ids"])
     return Tokens(ids[skip:], trained=trained[skip:], sampling_logprob=logprobs[skip:])
+
+
+FORMAT = Format(
+    "openenv",
+    "the results.jsonl of OpenEnv",
+    _recognises,
+    lambda path, _: _OpenEnvRun(path / RESULTS if path.is_dir() else path),
+)

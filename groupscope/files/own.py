@@ -9,9 +9,8 @@ from groupscope.conversation import Turn, turns_of
 from groupscope.files.format import (
     MALFORMED,
     About,
+    Format,
     Lines,
-    Options,
-    Run,
     Step,
     Unreadable,
     first_object,
@@ -27,23 +26,14 @@ PIECE = 512  # completions of a step that are handed on together
 TURN = {one.name for one in fields(Turn)}
 
 
-class OwnFormat:
-    """A file of JSON lines that begins with {"groupscope": 1}."""
-
-    name = "groupscope"
-    made_by = 'JSON lines that begin with {"groupscope": 1}, see docs/format.md'
-
-    def recognises(self, path: Path) -> bool:
-        """By its first line."""
-        return path.is_file() and "groupscope" in first_object(path)
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for a version that is not known."""
-        return _OwnRun(path)
+def _recognises(path: Path) -> bool:
+    """A file of JSON lines that begins with {"groupscope": 1}: by its first line."""
+    return path.is_file() and "groupscope" in first_object(path)
 
 
 class _OwnRun:
     def __init__(self, path: Path) -> None:
+        """Raises Unreadable for a version that is not known."""
         header = first_object(path)
         if header.get("groupscope") != VERSION:
             raise Unreadable(
@@ -150,3 +140,11 @@ def _text(found: Mapping[str, Any], name: str) -> str:
     if not isinstance(text := found.get(name), str):
         raise TypeError(f"{name}: a text is expected")
     return text
+
+
+FORMAT = Format(
+    "groupscope",
+    'JSON lines that begin with {"groupscope": 1}, see docs/format.md',
+    _recognises,
+    lambda path, _: _OwnRun(path),
+)

@@ -4,23 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupscope.files.format import MetricLines, Options, Run, Step, numbered
+from groupscope.files.format import Format, MetricLines, Step, numbered
 from groupscope.files.verifiers import TRACES, Episodes, about, has_episodes
 
 
-class PrimeRlFormat:
-    """A run's folder, with `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`."""
-
-    name = "prime-rl"
-    made_by = "the output folder of prime-rl"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first episode of its first step."""
-        return any(map(has_episodes, _first_files(path)))
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for another version's traces."""
-        return _Training(path)
+def _recognises(path: Path) -> bool:
+    """A folder with `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl`, `metrics.jsonl`: by its first episode."""
+    return any(map(has_episodes, _first_files(path)))
 
 
 def _step_folders(path: Path) -> dict[int, Path]:
@@ -70,3 +60,6 @@ class _Training:
 def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]]:
     values = {name: value for name, value in line.items() if name not in ("step", "time")}
     return max(int(line["step"]) - 1, 0), values
+
+
+FORMAT = Format("prime-rl", "the output folder of prime-rl", _recognises, lambda path, _: _Training(path))

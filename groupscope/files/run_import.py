@@ -75,10 +75,8 @@ class RunImport:
                 self._late.clear()
                 self._open_for *= 2 if attempt > 1 else 1
                 now = time.monotonic()
-                self._files_hash, self._look_at = (
-                    files_hash,
-                    min(look_at, now + max(REREAD_SECONDS, PAUSE * (now - began))),
-                )
+                self._files_hash = files_hash
+                self._look_at = min(look_at, now + max(REREAD_SECONDS, PAUSE * (now - began)))
                 return
 
     def _go_back_to(self, step: int) -> None:

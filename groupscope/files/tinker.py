@@ -11,6 +11,7 @@ from typing import Any
 from groupscope.conversation import ASSISTANT, Turn
 from groupscope.files.format import (
     About,
+    Format,
     MetricLines,
     Options,
     Run,
@@ -32,26 +33,21 @@ FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "tota
 EVALUATIONS = ("eval", "test")  # what names of their metrics begin with
 
 
-class TinkerFormat:
-    """The folder into which a training with tinker-cookbook logs."""
+def _recognises(path: Path) -> bool:
+    """The folder into which a training with tinker-cookbook logs: by the first line of its first summaries."""
+    return first_object(_first_file(path)).keys() >= FIELDS
 
-    name = "tinker"
-    made_by = "the log folder of tinker-cookbook"
 
-    def recognises(self, path: Path) -> bool:
-        """By the first line of its first summaries."""
-        return first_object(_first_file(path)).keys() >= FIELDS
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for summaries of another version."""
-        file = _first_file(path)
-        version = first_object(file).get("schema_version")
-        if version != VERSION:
-            raise Unreadable(
-                f"{file} has rollout summaries of version {version}, and this program reads version {VERSION}, which tinker-cookbook 0.6 "
-                "writes: install a later release"
-            )
-        return _TinkerRun(path)
+def _open(path: Path, _: Options) -> Run:
+    """Raises Unreadable for summaries of another version."""
+    file = _first_file(path)
+    version = first_object(file).get("schema_version")
+    if version != VERSION:
+        raise Unreadable(
+            f"{file} has rollout summaries of version {version}, and this program reads version {VERSION}, which tinker-cookbook 0.6 "
+            "writes: install a later release"
+        )
+    return _TinkerRun(path)
 
 
 def _folders(path: Path) -> dict[int, Path]:
@@ -146,3 +142,6 @@ def _completion(line: Mapping[str, Any]) -> Completion:
         rewards={"steps": None if None in steps else sum(one for one in steps if one is not None), "final": final},
         token_count=sum(step["ac_len"] for step in line["steps"]),
     )
+
+
+FORMAT = Format("tinker", "the log folder of tinker-cookbook", _recognises, _open)

@@ -20,8 +20,8 @@ from groupscope.conversation import text_in, turns_of
 from groupscope.files.format import (
     MALFORMED,
     About,
+    Format,
     Options,
-    Run,
     Step,
     Unreadable,
     columns_of,
@@ -39,20 +39,10 @@ LOOKED_AT = 50  # files, for the size of a group
 CLOSE = 1e-3  # the log's rewards are means of float32
 
 
-class TrlFormat:
-    """An output folder of TRL, or its folder of completions."""
-
-    name = "trl"
-    made_by = "TRL's completions/*.parquet, of log_completions=True"
-
-    def recognises(self, path: Path) -> bool:
-        """By the columns of a file in it."""
-        files = _files(path)
-        return bool(files) and any(_columns(file) for file in list(files.values())[:3])
-
-    def open(self, path: Path, options: Options) -> Run:
-        """Raises Unreadable if nothing says which rows make a group."""
-        return _TrlRun(path, options)
+def _recognises(path: Path) -> bool:
+    """An output folder of TRL, or its folder of completions: by the columns of a file in it."""
+    files = _files(path)
+    return bool(files) and any(_columns(file) for file in list(files.values())[:3])
 
 
 def _files(path: Path) -> dict[int, Path]:
@@ -245,11 +235,9 @@ def _without_nulls(value: Any) -> Any:
     """Without the fields that Parquet adds to a message because others have them."""
     if isinstance(value, list):
         return [_without_nulls(one) for one in value]
-    return (
-        {name: _without_nulls(one) for name, one in value.items() if one is not None}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return value
 
 
 def _text(said: Any) -> str:
@@ -288,3 +276,6 @@ def _group_size(files: Iterable[Path]) -> int | None:
             sizes[reduce(math.gcd, map(len, runs))] += 1
             prompts |= {_prompt(run[0]) for run in runs}
     return max(sizes, key=lambda size: (sizes[size], size)) if len(prompts) > 1 else None
+
+
+FORMAT = Format("trl", "TRL's completions/*.parquet, of log_completions=True", _recognises, _TrlRun)

@@ -18,9 +18,8 @@ from groupscope.conversation import Turn, text_in, turns_of
 from groupscope.files.format import (
     MALFORMED,
     About,
+    Format,
     Lines,
-    Options,
-    Run,
     Step,
     Unreadable,
     first_object,
@@ -52,19 +51,9 @@ ERROR = "error"  # the role of what broke off an episode
 REWRITTEN = "history"  # the role of the line that says where a conversation goes on
 
 
-class VerifiersFormat:
-    """A folder with a `traces.jsonl`, or that file."""
-
-    name = "verifiers"
-    made_by = "the traces.jsonl of verifiers"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first line."""
-        return has_episodes(path / TRACES if path.is_dir() else path)
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable for another version's traces."""
-        return _Evaluation(path / TRACES if path.is_dir() else path)
+def _recognises(path: Path) -> bool:
+    """A folder with a `traces.jsonl`, or that file: by the first line."""
+    return has_episodes(path / TRACES if path.is_dir() else path)
 
 
 def has_episodes(file: Path) -> bool:
@@ -339,3 +328,11 @@ def _advantage(nodes: Sequence[Mapping[str, Any]]) -> float | None:
     if not values:
         return None
     return float(values[0]) if min(values) == max(values) else math.fsum(values) / len(values)
+
+
+FORMAT = Format(
+    "verifiers",
+    "the traces.jsonl of verifiers",
+    _recognises,
+    lambda path, _: _Evaluation(path / TRACES if path.is_dir() else path),
+)

@@ -12,12 +12,12 @@ from typing import Any
 
 from backend.contract import yaml_text
 from backend.contract.base import Json
+from backend.contract.stored import get
 from groupscope.files.format import (
     MOST_REWARDS,
     About,
+    Format,
     MetricLines,
-    Options,
-    Run,
     Step,
     Unreadable,
     all_lines,
@@ -34,20 +34,13 @@ KNOWN = {*ROW, "uid", "reward", "request_id"}
 HYDRA = ".hydra/config.yaml"
 
 
-class VerlFormat:
-    """A folder with verl's rollouts, or with the folders of its rollouts, validations and metrics."""
+def _recognises(path: Path) -> bool:
+    """A folder with verl's rollouts, or with the folders of its rollouts, validations and metrics: by the first line of a file in it.
 
-    name = "verl"
-    made_by = "verl's rollout_data_dir, validation_data_dir and file logger"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first line of a file in it; not if there are several of a kind, or others below: then these are several trainings."""
-        places = _Places(path)
-        return bool(places.found) and places.doubled is None and not any(_Places(one).found for one in places.others)
-
-    def open(self, path: Path, options: Options) -> Run:  # noqa: ARG002 — a format's
-        """Raises Unreadable where there are several trainings."""
-        return _VerlRun(path)
+    Not if there are several of a kind, or others below: then these are several trainings.
+    """
+    places = _Places(path)
+    return bool(places.found) and places.doubled is None and not any(_Places(one).found for one in places.others)
 
 
 class _Places:
@@ -56,7 +49,9 @@ class _Places:
     def __init__(self, path: Path) -> None:
         folders = [path, *_inside(path, folders=True)] if path.is_dir() else []
         of_steps = [folder for folder in folders if _first_row(folder)]
-        self.validations = [folder for folder in of_steps if _is_validation(folder)]
+        self.validations = [  # verl writes both alike; a validation's rows have their reward once more, under its name
+            folder for folder in of_steps if "val" in folder.name.lower() or "reward" in _first_row(folder)
+        ]
         self.rollouts = [folder for folder in of_steps if folder not in self.validations]
         files = [path] if path.is_file() else _inside(path, folders=False)
         self.others = [folder for folder in folders if folder != path and folder not in of_steps]
@@ -82,11 +77,6 @@ def _step_files(folder: Path) -> dict[int, Path]:
 def _first_row(folder: Path) -> dict[str, Any]:
     row = next(map(first_object, _step_files(folder).values()), {})
     return row if row.keys() >= ROW else {}
-
-
-def _is_validation(folder: Path) -> bool:
-    """verl writes both alike; a validation's rows have their reward once more, under its name."""
-    return "val" in folder.name.lower() or "reward" in _first_row(folder)
 
 
 def _is_metrics(file: Path) -> bool:
@@ -200,23 +190,22 @@ def _config(path: Path) -> dict[str, Json]:
     return found if isinstance(found, dict) else {}
 
 
-def _in_our_terms(config: Mapping[str, Json]) -> dict[str, Json]:
-    def at(*names: str) -> Any:
-        found: Any = config
-        for name in names:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
-
-    rollout = ("actor_rollout_ref", "rollout")
-    model, most = at("actor_rollout_ref", "model", "path"), at("data", "max_response_length")
-    size, prompts = at(*rollout, "n"), at("data", "train_batch_size")
+def _in_our_terms(config: dict[str, Json]) -> dict[str, Json]:
+    rollout = get(config, "actor_rollout_ref.rollout")
+    size, prompts = get(rollout, "n"), get(config, "data.train_batch_size")
+    most = get(config, "data.max_response_length")
     return {
-        "model": {"source": str(model or "")[:300]},
+        "model": {"source": str(get(config, "actor_rollout_ref.model.path") or "")[:300]},
         "sampling": {
             "group_size": size if isinstance(size, int) else None,
             "prompts_per_step": prompts if isinstance(prompts, int) else None,
             "max_new_tokens": most if isinstance(most, int) else None,
-            "temperature": number(at(*rollout, "temperature")),
-            "top_p": number(at(*rollout, "top_p")),
+            "temperature": number(get(rollout, "temperature")),
+            "top_p": number(get(rollout, "top_p")),
         },
     }
+
+
+FORMAT = Format(
+    "verl", "verl's rollout_data_dir, validation_data_dir and file logger", _recognises, lambda path, _: _VerlRun(path)
+)

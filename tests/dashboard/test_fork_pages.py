@@ -7,8 +7,8 @@ from serving import Backend
 
 from backend.contract.inspection import Difference
 from backend.contract.records import Run
+from dashboard.comparison.curves import parting
 from dashboard.comparison.metrics import shared_steps
-from dashboard.comparison.partings import words
 from dashboard.run.family import tree
 
 
@@ -58,7 +58,7 @@ def test_a_run_shows_where_it_comes_from_and_what_came_from_it(open_page: Open, 
 
 
 def test_what_differs_first_is_said_in_words() -> None:
-    assert words(Difference(shared=3, compared=3), "a", "b").endswith("has no step after that yet.")
-    assert words(Difference(shared=3, compared=9), "a", "b").endswith("draw the same prompts and say the same.")
+    assert parting(Difference(shared=3, compared=3), "a", "b").endswith("has no step after that yet.")
+    assert parting(Difference(shared=3, compared=9), "a", "b").endswith("draw the same prompts and say the same.")
     other = Difference(shared=3, compared=6, step=5, group_index=2, what="prompt")
-    assert "they draw other prompts" in words(other, "a", "b")
+    assert "they draw other prompts" in parting(other, "a", "b")

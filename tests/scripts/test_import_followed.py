@@ -16,7 +16,7 @@ from serving import Backend
 from groupscope.files.catalog import find
 from groupscope.files.delivery import Delivery, Labels
 from groupscope.files.format import About, Options, Step
-from groupscope.files.own import OwnFormat
+from groupscope.files.own import FORMAT
 from groupscope.files.run_import import RunImport
 from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
@@ -131,7 +131,7 @@ def test_a_mistake_in_reading_a_run_is_said_in_a_sentence_and_the_others_are_imp
     backend: Backend, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, sentence = UNFORESEEN[where]
-    monkeypatch.setattr("groupscope.files.catalog.FORMATS", (Broken(steps), OwnFormat()))
+    monkeypatch.setattr("groupscope.files.catalog.FORMATS", (Broken(steps), FORMAT))
     (tmp_path / "1.json").touch()
     written(tmp_path / "2.jsonl", [group(0, 0)])
     said: list[str] = []

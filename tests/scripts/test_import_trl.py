@@ -15,7 +15,7 @@ from test_watch_trl import PROMPTS, SIZE, trainer
 
 from backend.contract.groups import Group
 from groupscope.files.format import Options, Unreadable
-from groupscope.files.trl import TrlFormat
+from groupscope.files.trl import FORMAT
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +136,7 @@ def test_the_size_of_a_group_can_be_said_where_prompts_do_not_tell_it(
         prompts = pa.array([f"{place}" for place in range(table.num_rows)])
         pq.write_table(table.set_column(table.schema.get_field_index("prompt"), "prompt", prompts), file)
     with pytest.raises(Unreadable, match="say how many do with --group-size"):
-        TrlFormat().open(folder, Options())
+        FORMAT.open(folder, Options())
     run, _ = imported(backend, folder, group_size=SIZE)
     assert [len(group.completions) for group in groups_of(backend, run.id, 0)] == [SIZE] * PROMPTS
 
@@ -160,7 +160,7 @@ def test_what_a_checkpoint_pickled_is_never_read(weighted: Trained, tmp_path: Pa
     for file in folder.glob("checkpoint-*/*"):
         if file.name != "trainer_state.json":
             file.unlink() if file.is_file() else rmtree(file)
-    run = TrlFormat().open(folder, Options())
+    run = FORMAT.open(folder, Options())
     assert sum(len(step.groups) for step in run.steps(0, final=True)) == STEPS * PROMPTS
 
 
@@ -232,7 +232,7 @@ def log(folder: Path, *lines: dict[str, float]) -> None:
 
 
 def sizes(folder: Path, said: int | None = None) -> list[list[int]]:
-    steps = TrlFormat().open(folder, Options(said)).steps(0, final=True)
+    steps = FORMAT.open(folder, Options(said)).steps(0, final=True)
     return [[len(group.completions) for group in step.groups] for step in steps]
 
 
@@ -264,7 +264,7 @@ def test_one_prompt_alone_tells_nothing_of_its_groups(tmp_path: Path) -> None:
 
 def test_rows_that_are_none_of_trls_are_said_and_not_waited_for(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, (5, 6))
-    [step] = TrlFormat().open(tmp_path, Options()).steps(0, final=False)
+    [step] = FORMAT.open(tmp_path, Options()).steps(0, final=False)
     assert (step.groups, step.open, len(step.unreadable)) == ([], False, 2)
     why = "completions_00001.parquet: 2 rows that make no group of TRL's"
     assert all(one.startswith(why) for one in step.unreadable)
@@ -272,7 +272,7 @@ def test_rows_that_are_none_of_trls_are_said_and_not_waited_for(tmp_path: Path) 
 
 def test_totals_of_a_followed_training_are_known_once_its_log_tells_the_weights(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, "ab", right=1.0, short=0.5)
-    run = TrlFormat().open(tmp_path, Options())
+    run = FORMAT.open(tmp_path, Options())
 
     def totals() -> list[float | None]:
         groups = [group for step in run.steps(0, final=False) for group in step.groups]

@@ -121,31 +121,16 @@ def _reference(completion: Completion) -> str:
 
 def format_score(completion: Completion, *, tags: Sequence[str]) -> float:
     """1 if the text is <a>…</a><b>…</b> for the tags a, b, … in order, with only white space outside them; else 0."""
-    text = completion.text
-    marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
-    if any(text.count(mark) != 1 for mark in marks):
+    if any(completion.text.count(mark) != 1 for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
         return 0.0
-    end = 0
-    for place, mark in enumerate(marks):
-        start = text.find(mark, end)
-        is_opening = place % 2 == 0
-        if start < 0 or (is_opening and text[end:start].strip()):
-            return 0.0
-        end = start + len(mark)
-    return 0.0 if text[end:].strip() else 1.0
+    parts = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in map(re.escape, tags))
+    return float(re.fullmatch(rf"\s*{parts}\s*", completion.text, re.DOTALL) is not None)
 
 
 def length_score(completion: Completion, *, unit: str, minimum: int, maximum: int, ramp: int) -> float:
     """1 from `minimum` to `maximum`, falling in a straight line to 0 at `ramp` outside; `unit` is what is counted."""
-    match unit:
-        case "tokens":
-            length = completion.token_count
-        case "words":
-            length = len(completion.text.split())
-        case "characters":
-            length = len(completion.text)
-        case _:
-            raise ValueError(f"a length has no unit {unit!r}")
+    text = completion.text
+    length = {"tokens": completion.token_count, "words": len(text.split()), "characters": len(text)}[unit]
     outside = max(minimum - length, length - maximum, 0)
     return max(0.0, 1 - outside / ramp)
 

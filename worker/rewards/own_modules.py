@@ -211,7 +211,8 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     if "completion" not in parameters and "completions" not in parameters:
         text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
         raise ValueError(text)
-    if large := next((name for name, one in parameters.items() if _is_too_large(one.default)), None):
+    numbers = {name: one.default for name, one in parameters.items() if isinstance(one.default, int)}
+    if large := next((name for name, value in numbers.items() if abs(value) >= 2**63), None):
         raise ValueError(f"the default of {large} in {function.__name__} has too many digits for a form: make it None")
     settings = {
         name: one.default
@@ -230,10 +231,6 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     ]
     unit = "completion" if "completion" in parameters else "group"
     return {"unit": unit, "arguments": settings, "needs": needs}
-
-
-def _is_too_large(default: object) -> bool:
-    return isinstance(default, int) and abs(default) >= 2**63
 
 
 def error_text(error: BaseException, folder: Path | None) -> str:
