@@ -14,17 +14,9 @@ _BRACE = re.compile(r"\\boxed\{|[{}]")
 
 def find_answer(text: str, how: str, reading: int = FIRST) -> str | None:
     """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`, in a way of `reading`; None if there is none."""
-    match how:
-        case "answer_tag":
-            found = last_answer_tag(text)
-        case "last_number":
-            found = last_number(text) if reading == FIRST else last_numeral(text)
-        case "boxed":
-            found = last_boxed(text)
-        case "whole":
-            found = text
-        case _:
-            raise ValueError(f"there is no way {how!r} to find an answer")
+    number = last_number if reading == FIRST else last_numeral
+    ways = {"answer_tag": last_answer_tag, "last_number": number, "boxed": last_boxed, "whole": str.__str__}
+    found = ways[how](text)
     return None if found is None else found.strip()
 
 

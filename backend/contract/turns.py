@@ -95,11 +95,10 @@ def _written(text: str) -> Json:
 def spoken(text: str) -> Turns:
     """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template has it; or none."""
     if _BEGINS.search(text):
-
-        def name(mark: re.Match[str]) -> str:
-            return f"\n\n{_MARKED.get(mark[mark.lastindex or 0].casefold(), 'system').capitalize()}: "
-
-        text = _ENDS.sub("", _BEGINS.sub(name, text))
+        text = _BEGINS.sub(
+            lambda mark: f"\n\n{_MARKED.get(mark[mark.lastindex or 0].casefold(), 'system').title()}: ", text
+        )
+        text = _ENDS.sub("", text)
     marks = list(_SPEAKER.finditer(text))
     if len(marks) < 2:
         marks = list(_IN_A_LINE.finditer(text))

@@ -52,8 +52,7 @@ def of_task(rows: Sequence[Cells]) -> Roles:
         if not others:
             return Roles(columns, question=no_prompts(columns))
         if len(others) > 1 and len(columns) > 2:
-            question = f"Which column holds the prompts? It may be {listed(others)}: choose one."
-            return Roles(columns, question=question)
+            return Roles(columns, question=f"Which column holds the prompts? It may be {listed(others)}: choose one.")
         prompts = [max(others, key=lambda one: one.words)]
     prompt = prompts[0]
     name, why = _asked(prompt, columns)
@@ -234,8 +233,7 @@ def of_pairs(rows: Sequence[Cells]) -> Roles:
     texts_beside = [one for one in columns if one not in (chosen, rejected) and one.unasked is None]
     # what names others, such as 1 and 0, a and b
     few = chosen and rejected and len({*chosen.texts, *rejected.texts}) <= 2 < len(chosen.texts)
-    unlike = few and len(texts_beside) > 2
-    if chosen is None or rejected is None or unlike:
+    if chosen is None or rejected is None or (few and len(texts_beside) > 2):
         label = next((one.name for one in columns if seen.COUNTERPARTS.search(one.name)), None)
         beside = f"; {label} seems to say which of two others is better" if label else ""
         question = f"Which column holds the preferred answer, and which the other? There are {listed(columns)}{beside}."

@@ -12,6 +12,7 @@ from backend.uploads.jsonl import LONGEST_LINE, NumberedRow, Row, refused, requi
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\r\n])"?[,;|\t]*(?:\r\n?|\n)', re.IGNORECASE)  # Excel's
 _NAMES = re.compile(r"(?:[^\W\d][^.?!:\0]{0,39}\0)+")  # as no sentences look
+_NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 _INDEX = re.compile(r"(?:Unnamed: \d+)?")  # as pandas calls it
 
 
@@ -136,19 +137,11 @@ def _names(cells: list[str]) -> list[str]:
     while not cells[-1].strip():
         cells.pop()
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, 1)]
-    if number := next(filter(_is_number, names), None):
+    if number := next(filter(_NUMBER.fullmatch, names), None):
         text = f"The first row of a table names its columns, and here {number[:100]} stands there; add a first row of names."
         raise refused(text)
     require_names(names)
     return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _row(number: int, names: list[str], cells: list[str], unnamed: int) -> Row:

@@ -91,8 +91,7 @@ def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, obje
 def _unread(rows: Sequence[Cells], columns: Sequence[str]) -> str | None:
     """That some rows have nothing under a name."""
     for column in columns:
-        missing = [number for number, row in enumerate(rows, 1) if is_missing(row.get(column))]
-        if missing:
+        if missing := [number for number, row in enumerate(rows, 1) if is_missing(row.get(column))]:
             return missing_text(column, len(missing), missing[:5])
     return None
 
