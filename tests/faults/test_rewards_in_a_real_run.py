@@ -38,13 +38,9 @@ def test_a_reward_model_and_a_judge_score_beside_correctness_that_is_only_measur
     service.act = says('{"score": 10}')
     site.backend()
     site.worker()
-    trained = site.run_to_end(
-        {
-            "kind": "reward_model",
-            "pairs": {"kind": "sampled", "prompts": 8, "held_out_prompts": 4, "group_size": 4},
-            "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0},
-        }
-    )
+    pairs = {"kind": "sampled", "prompts": 8, "held_out_prompts": 4, "group_size": 4}
+    budget = {"steps": 1, "pairs_per_step": 2, "eval_every": 0}
+    trained = site.run_to_end({"kind": "reward_model", "pairs": pairs, "budget": budget})
     assert trained.error is None
     functions = [
         {"name": "learned", "kind": "reward_model", "source": f"run:{trained.id}@1"},

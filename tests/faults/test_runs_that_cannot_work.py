@@ -57,17 +57,9 @@ def test_after_all_of_them_the_next_run_trains(site: Site, runs: dict[str, int])
 def test_a_person_who_tries_a_checkpoint_is_served_between_two_steps_of_a_busy_worker(site: Site) -> None:
     run = site.client.create_run(tiny_run(300, every=2))
     site.wait_for_step(run.id, 3)
-    tried = site.client.create_run(
-        {
-            "kind": "sample",
-            "model": {"source": f"run:{run.id}@2"},
-            "prompts": ["Calculate 2 + 2 x 6"],
-            "answer": "14",
-            "group_size": 4,
-            "rewards": {},
-        }
-    )
-    assert site.wait_for_end(tried.id).status == "finished"
+    asked = {"prompts": ["Calculate 2 + 2 x 6"], "answer": "14", "group_size": 4, "rewards": {}}
+    tried = site.run_to_end({"kind": "sample", "model": {"source": f"run:{run.id}@2"}, **asked})
+    assert tried.status == "finished"
     assert site.client.run(run.id).status == "running"
     group = site.client.group(site.client.groups(tried.id).items[0].id)
     assert [completion.reward is not None for completion in group.completions] == [True] * 4

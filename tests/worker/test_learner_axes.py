@@ -24,13 +24,9 @@ from worker.step_report import step_metrics
 
 
 def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: object) -> GrpoConfig:
-    return GrpoConfig.model_validate(
-        {
-            "algorithm": algorithm,
-            "sampling": {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 12} | sampling,
-            "optimizer": {"learning_rate": 1e-3, "micro_batch_tokens": tokens, "max_grad_norm": 1e6},
-        }
-    )
+    sampling = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 12} | sampling
+    optimizer = {"learning_rate": 1e-3, "micro_batch_tokens": tokens, "max_grad_norm": 1e6}
+    return GrpoConfig.model_validate({"algorithm": algorithm, "sampling": sampling, "optimizer": optimizer})
 
 
 def scores_of(rewards_R: Sequence[float]) -> Scores:
