@@ -166,7 +166,7 @@ def test_rates_between_points_lie_on_a_line_above_the_last_stay_its_own_and_the_
     measured = Rates(seconds={PYTORCH: {matrix.name: {1: 1.0, 2: 1.5, 4: 2.5}}}, bandwidth=1.0)
     assert [measured.of(PYTORCH, matrix, rows) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.5, 2.0, 2.5, 5.0]
     two = {PYTORCH: {matrix.name: {1: 1.0, 2: 4.0}}, "other": {matrix.name: {1: 2.0, 2: 3.0}}}
-    assert list(Rates(two, bandwidth=1.0).fastest().seconds.values()) == [{matrix.name: {1: 1.0, 2: 3.0}}]
+    assert list(Rates(seconds=two, bandwidth=1.0).fastest().seconds.values()) == [{matrix.name: {1: 1.0, 2: 3.0}}]
 
 
 def test_tables_replace_what_stands_between_the_marks_and_nothing_else(tmp_path: Path) -> None:
