@@ -228,8 +228,8 @@ def test_a_worker_that_is_asked_to_end_gives_its_run_back_at_a_step(
 
 
 def test_a_sample_is_a_job_too(site: OnCluster) -> None:
-    sample = site.run_to_end({"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 2}, PATIENCE)
-    assert sample.status == "finished"
+    sample = site.client.create_run({"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 2})
+    assert site.wait_for_end(sample.id, PATIENCE).status == "finished"
     assert len(site.client.groups(sample.id).items) == 1
 
 

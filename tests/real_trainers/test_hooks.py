@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
-from dataclasses import make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from importing import groups_of
 from serving import TOKEN, Backend
 
 import worker.models
+from backend.contract.groups import Group
 
 pytestmark = pytest.mark.trainers
 
@@ -49,10 +49,15 @@ def assert_recorded(backend: Backend, trainer: str, tokenizer: Any, *, names: di
     """`names` are columns of the token view, and by how much their `values` are shifted."""
     [run] = backend.client.runs(kind="recorded").items
     assert (run.status, run.progress.step, run.config["trainer"]["name"]) == ("finished", 1, trainer)
-    advantage = {"kind": "group_zscore", "std": "sample", "eps": 1e-6, "std_floor": 0.0}
-    assert run.config["algorithm"]["advantage"] == advantage
+    assert run.config["algorithm"]["advantage"] == {
+        "kind": "group_zscore",
+        "std": "sample",
+        "eps": 1e-6,
+        "std_floor": 0.0,
+    }
     assert backend.client.metrics(run.id).series[metric].step == [0]
-    groups = groups_of(backend, run.id, 0)
+    found = backend.client.groups(run.id, step=0, sort="index").items
+    groups: list[Group] = [backend.client.group(one.id) for one in found]
     assert [group.prompt for group in groups] == [tokenizer.decode(ids, skip_special_tokens=True) for ids in PROMPTS]
     assert [group.state for group in groups] == ["live", "zero_variance"]
     rows = [one for group in groups for one in group.completions]
@@ -69,13 +74,28 @@ def assert_recorded(backend: Backend, trainer: str, tokenizer: Any, *, names: di
 # ---- SkyRL
 
 
-def part(**fields: object) -> Any:
-    """A dataclass with these values: SkyRL's configuration is a tree of them, of which the callback reads these."""
-    return make_dataclass("Part", fields)(**fields)
+@dataclass
+class Generator:
+    n_samples_per_prompt: int = 2
 
 
-ALGORITHM = part(advantage_estimator="grpo", grpo_norm_by_std=True)
-SKY = part(generator=part(n_samples_per_prompt=2), trainer=part(algorithm=ALGORITHM))
+@dataclass
+class Algorithm:
+    advantage_estimator: str = "grpo"
+    grpo_norm_by_std: bool = True
+
+
+@dataclass
+class Trainer:
+    algorithm: Algorithm = field(default_factory=Algorithm)
+
+
+@dataclass
+class SkyConfig:
+    """What the callback reads of SkyRL's own, a tree of dataclasses as this is."""
+
+    generator: Generator = field(default_factory=Generator)
+    trainer: Trainer = field(default_factory=Trainer)
 
 
 @pytest.fixture
@@ -126,11 +146,13 @@ def test_the_callback_records_what_skyrl_trained_on(backend: Backend, tokenizer:
     batch.metadata = {"uids": ["a", "a", "b", "b"]}
     batch = batches.pad_training_input_batch(batch, 2)
 
-    def compute(data: Any) -> Any:
+    def compute_advantages_and_returns(data: Any) -> Any:
         data["advantages"] = torch.tensor([*ADVANTAGES, 0.0, 0.0])[:, None] * data["response_mask"]
         return data
 
-    trainer = SimpleNamespace(cfg=SKY, tokenizer=tokenizer, compute_advantages_and_returns=compute)
+    trainer = SimpleNamespace(
+        cfg=SkyConfig(), tokenizer=tokenizer, compute_advantages_and_returns=compute_advantages_and_returns
+    )
     handler, control = CallbackHandler([Recorder(name="mine")]), TrainingControl()
 
     def fire(event: str, step: int, **fields: Any) -> None:
@@ -177,7 +199,9 @@ def queue() -> Iterator[Any]:
     ray.shutdown()
 
 
-def test_the_trainer_class_records_what_lies_in_verls_queue(backend: Backend, tokenizer: Any, queue: Any) -> None:
+def test_the_trainer_class_records_what_lies_in_verls_transfer_queue(
+    backend: Backend, tokenizer: Any, queue: Any
+) -> None:
     from verl.trainer.ppo.v1 import PPOTrainerSync
     from verl.utils import tensordict_utils
 

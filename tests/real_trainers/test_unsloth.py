@@ -108,11 +108,21 @@ class Witness:
         def computing(ctx: Any, *args: Any) -> Any:
             """Its `ids` and `mask` say which token each value is of."""
             *values, _, _, ids, mask, advantages = args[:8]
-            given = {name: one for name, one in zip(NAMES, values, strict=True) if one is not None}
-            self.losses.append([])
-            for row, there in enumerate(mask.bool()):
-                known = {name: one[row, there].tolist() for name, one in given.items()}
-                self.losses[-1].append((ids[row, there].tolist(), advantages[row].item(), known))
+            there = [mask[row].bool() for row in range(len(ids))]
+            self.losses.append(
+                [
+                    (
+                        ids[row, there[row]].tolist(),
+                        advantages[row].item(),
+                        {
+                            name: one[row, there[row]].tolist()
+                            for name, one in zip(NAMES, values, strict=True)
+                            if one is not None
+                        },
+                    )
+                    for row in range(len(ids))
+                ]
+            )
             return forward(ctx, *args)
 
         of._generate_and_score_completions = generating

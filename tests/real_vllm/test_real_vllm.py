@@ -12,7 +12,7 @@ from typing import Literal
 import httpx
 import pytest
 from passing_proxy import proxy
-from processes import Site, assert_failed, free_port, wait_until
+from processes import Site, error_of, free_port, wait_until
 
 from backend.contract.records import Run
 from worker.policy.sources import smollm2_source
@@ -80,7 +80,11 @@ def train(
     """How the run ended, `sampling_logprob_diff` of each step, and what it warned of."""
     home.mkdir(parents=True)
     (home / "models").symlink_to(models)
-    site = Site(home, lease_seconds=60, vllm_url=url, vllm_weights=home / "weights")
+    settings = {"GROUPSCOPE_VLLM_URL": url, "GROUPSCOPE_VLLM_WEIGHTS": str(home / "weights")}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in settings.items():
+            environment.setenv(name, value)
+        site = Site(home, lease_seconds=60)
     try:
         site.backend()
         site.worker(GROUPSCOPE_PROCESSES=str(processes))
@@ -134,8 +138,10 @@ def test_a_missed_update_fails_the_run(way: Way, checker: bool, server: str, mod
         run, differences, _ = train(passing.url, models, tmp_path / "home", way, STEPS)
     assert passing.loads == 3
     assert len(differences) == 2
-    said = assert_failed(run, "vllm_mismatch", "did not take" if checker else "missed an update")
-    sys.stdout.write(f"\n{way}: {said}\n")
+    assert run.status == "failed"
+    sys.stdout.write(f"\n{way}: {error_of(run).message}\n")
+    assert error_of(run).code == "vllm_mismatch"
+    assert ("did not take" if checker else "missed an update") in error_of(run).message
 
 
 @pytest.mark.parametrize("way", ["full weights", "LoRA"])
@@ -145,11 +151,13 @@ def test_a_missed_update_fails_the_run_in_bfloat16_too(
     with proxy(bfloat16_server, swallowed={3}) as passing:
         run, differences, _ = train(passing.url, models, tmp_path / "home", way, STEPS)
     shown(f"bfloat16, {way}", differences)
-    assert len(differences) == 2
-    assert_failed(run, "vllm_mismatch")
+    assert (run.status, len(differences)) == ("failed", 2)
+    assert error_of(run).code == "vllm_mismatch"
 
 
-def test_a_run_says_if_rounding_would_hide_a_missed_update(bfloat16_server: str, models: Path, tmp_path: Path) -> None:
+def test_a_run_says_where_rounding_would_hide_a_missed_update(
+    bfloat16_server: str, models: Path, tmp_path: Path
+) -> None:
     with proxy(bfloat16_server, checker=False) as passing:
         run, _, warnings = train(passing.url, models, tmp_path / "home", "full weights", 3)
     assert run.status == "finished", run.error
