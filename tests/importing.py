@@ -36,6 +36,17 @@ def imported(backend: Backend, path: Path, **options: Any) -> tuple[Recorded, li
     return backend.client.runs(kind="recorded").items[0], said
 
 
+def recorded(backend: Backend) -> Recorded:
+    """The one recorded run of a backend."""
+    [run] = backend.client.runs(kind="recorded").items
+    return run
+
+
+def steps_of(backend: Backend) -> int:
+    """The steps that the furthest of the recorded runs has."""
+    return max((run.progress.step for run in backend.client.runs(kind="recorded").items), default=0)
+
+
 def opened(name: str, path: Path) -> Run:
     """A path as the format of this name reads it."""
     [format_] = [one for one in FORMATS if one.name == name]

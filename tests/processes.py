@@ -87,6 +87,13 @@ def error_of(run: Run) -> RunError:
     return run.error
 
 
+def assert_failed(run: Run, code: str, *words: str) -> str:
+    """It failed for this reason, and its message has these words. Returns the message."""
+    error = error_of(run)
+    assert (run.status, error.code, [one for one in words if one not in error.message]) == ("failed", code, []), error
+    return error.message
+
+
 _held: list[socket.socket] = []
 
 
@@ -188,6 +195,10 @@ class Site:
         over = {"finished", "failed", "stopped", "paused"}
         wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends", patience)
         return self.client.run(run_id)
+
+    def run_to_end(self, config: dict[str, object], patience: float = PATIENCE) -> Run:
+        """A run of this configuration, once it has ended."""
+        return self.wait_for_end(self.client.create_run(config).id, patience)
 
     def reward(self, run_id: int) -> Series:
         """The metric that every step has."""

@@ -111,6 +111,7 @@ a_text_in_a_list = _returning("a_text_in_a_list", ["1"])
 one_too_many = _returning("one_too_many", [1.0, 1.0])
 one_too_few = _returning("one_too_few", [])
 a_bare_number = _returning("a_bare_number", 1.0)
+a_table = _returning("a_table", {0: 1.0})
 
 
 def always_raise(**_: object) -> object:

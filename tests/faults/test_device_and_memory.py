@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from processes import Site, error_of, tiny_run, wait_until
+from processes import Site, assert_failed, tiny_run, wait_until
 from transformers import LlamaConfig, LlamaForCausalLM
 from worker_failing_backward import ERRORS, TRIED
 
@@ -44,7 +44,7 @@ def test_a_paused_worker_that_lost_its_run_gives_its_memory_back(site: Site) -> 
     site.backend()
     stalled = site.worker(GROUPSCOPE_MODEL_ROOT=str(site.home / "root"))
     memory = psutil.Process(stalled.pid).memory_info
-    assert site.wait_for_end(site.client.create_run(tiny_run(2)).id).status == "finished"
+    assert site.run_to_end(tiny_run(2)).status == "finished"
     idle = memory().rss
     run = site.client.create_run(tiny_run(400, every=0, model={"source": "local:larger"}))
     site.wait_for_step(run.id, 2)
@@ -61,37 +61,32 @@ def test_a_paused_worker_that_lost_its_run_gives_its_memory_back(site: Site) -> 
     wait_until(lambda: memory().rss < idle + weights / 2, "its memory is given back", 60)
 
 
-def end_of(site: Site, **changes: object) -> Run:
-    return site.wait_for_end(site.client.create_run(tiny_run(2, **changes)).id)
-
-
 def assert_failed_once_and_the_next_run_finishes(site: Site, failed: Run, process: psutil.Process) -> str:
     """What the run says."""
-    assert failed.status == "failed"
-    assert error_of(failed).code == "out_of_memory"
-    assert "group_size" in error_of(failed).message  # what to do
+    said = assert_failed(failed, "out_of_memory", "group_size")  # what to do
     assert failed.attempt == 1
-    assert end_of(site).status == "finished"
+    assert site.run_to_end(tiny_run(2)).status == "finished"
     assert process.is_running()
     (log,) = site.home.glob("*worker*.log")
     assert log.read_text().count("starting again with a clean process") == 1
-    return error_of(failed).message
+    return said
 
 
 @pytest.mark.long
 def test_memory_that_runs_out_in_sampling(site: Site) -> None:
     site.backend()
     process = psutil.Process(site.worker().pid)
-    assert end_of(site).status == "finished"
+    assert site.run_to_end(tiny_run(2)).status == "finished"
     process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + ROOM, -1))
-    said = assert_failed_once_and_the_next_run_finishes(site, end_of(site, sampling=TOO_LARGE), process)
+    failed = site.run_to_end(tiny_run(2, sampling=TOO_LARGE))
+    said = assert_failed_once_and_the_next_run_finishes(site, failed, process)
     assert "tried to allocate" in said
 
 
 def test_memory_that_runs_out_in_the_backward_pass(site: Site) -> None:
     site.backend()
     process = psutil.Process(site.worker(module=FAILING, TEST_BACKWARD="memory").pid)
-    said = assert_failed_once_and_the_next_run_finishes(site, end_of(site), process)
+    said = assert_failed_once_and_the_next_run_finishes(site, site.run_to_end(tiny_run(2)), process)
     assert f"tried to allocate {TRIED} bytes" in said
     assert "worker.main" in process.cmdline()
 
@@ -102,13 +97,11 @@ def test_memory_that_runs_out_in_the_backward_pass(site: Site) -> None:
 def test_a_lost_device_replaces_the_process_and_the_run_goes_on(site: Site, error: str) -> None:
     site.backend()
     worker = site.worker(module=FAILING, TEST_BACKWARD=error)
-    run = site.client.create_run(tiny_run(6, every=2))
-    ended = site.wait_for_end(run.id)
+    ended = site.run_to_end(tiny_run(6, every=2))
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
-    assert str(ERRORS[error]) in site.said(run.id)
-    assert "resumed from checkpoint 2" in site.said(run.id)
-    another = site.client.create_run(tiny_run(2))
-    assert site.wait_for_end(another.id).attempt == 1
+    assert str(ERRORS[error]) in site.said(ended.id)
+    assert "resumed from checkpoint 2" in site.said(ended.id)
+    assert site.run_to_end(tiny_run(2)).attempt == 1
     process = psutil.Process(worker.pid)
     assert "worker.main" in process.cmdline()
     (written,) = site.home.glob("*worker*.log")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import Site, error_of, tiny_run, wait_until
+from processes import Site, assert_failed, error_of, tiny_run, wait_until
 
 import worker.models
 from backend.contract.client import ApiError
@@ -79,8 +79,7 @@ def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_
     assert error_of(ended).message.startswith("Stopped: did not answer in the phase 'rollout' for ")
     assert error_of(ended).message.endswith("; the worker's process was ended.")
     assert error_of(ended).message in site.said(run.id)
-    after = site.client.create_run(tiny_run(1))
-    assert site.wait_for_end(after.id).status == "finished", "the worker is there for the next run"
+    assert site.run_to_end(tiny_run(1)).status == "finished", "the worker is there for the next run"
     assert worker.poll() is None  # the same process id
 
 
@@ -118,13 +117,8 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
     site: Site, silent: str
 ) -> None:
     site.backend()
-    hub = {
-        "HF_HUB_OFFLINE": "0",
-        "HF_ENDPOINT": silent,
-        "HF_HOME": str(site.home / "hub"),
-        "HF_HUB_ETAG_TIMEOUT": "600",
-    }
-    site.worker(module=QUICK, GROUPSCOPE_LOADING_SECONDS="6", **SHORT, **hub)
+    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HUB_ETAG_TIMEOUT": "600"}
+    site.worker(module=QUICK, HF_HOME=str(site.home / "hub"), GROUPSCOPE_LOADING_SECONDS="6", **SHORT, **hub)
     of_nobody: dict[str, object] = {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}
     no_model = tiny_run(1, model={"source": "nobody/nothing"})
     for phase, config in (("loading the task", tiny_run(1, task=of_nobody)), ("loading the model", no_model)):
@@ -134,22 +128,19 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
         ended = site.wait_for_end(run.id)
         assert ended.status == "stopped"
         assert f"in the phase '{phase}'" in error_of(ended).message
-    overdue = site.client.create_run(no_model)  # the worker is there for the next run
-    ended = site.wait_for_end(overdue.id)
-    assert (ended.status, ended.attempt) == ("failed", 1)
-    assert error_of(ended).code == "phase_deadline"
-    assert "No end in the phase 'loading the model' after 6 s" in error_of(ended).message
-    assert "GROUPSCOPE_LOADING_SECONDS" in error_of(ended).message
+    ended = site.run_to_end(no_model)  # the worker is there for the next run
+    assert ended.attempt == 1
+    late = "No end in the phase 'loading the model' after 6 s"
+    assert_failed(ended, "phase_deadline", late, "GROUPSCOPE_LOADING_SECONDS")
 
 
 def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with_the_reason(site: Site) -> None:
     site.backend(GROUPSCOPE_MAX_FAILURES="2")
     worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_SILENCE_SECONDS="1")
-    run = site.client.create_run(hanging())
-    ended = site.wait_for_end(run.id)
+    ended = site.run_to_end(hanging())
     assert (ended.status, ended.attempt, ended.failures) == ("failed", 2, 2)
     assert "No sign of life in the phase 'rollout' for 1 s" in error_of(ended).message
-    assert site.said(run.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
+    assert site.said(ended.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
     assert worker.poll() is None
 
 

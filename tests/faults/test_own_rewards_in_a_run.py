@@ -1,6 +1,5 @@
 """Rewards of one's own in real runs: offered while a worker is busy, kept with the run, and bound to the text that began it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,9 @@ REWARDS = {"functions": [{"name": "mine", "kind": "python", "function": "own.py:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    one = Site(tmp_path / "home")
-    (one.home / "rewards").mkdir()
-    yield one
-    one.close()
-
-
 def own(site: Site) -> Path:
+    """The file of a person's rewards."""
+    (site.home / "rewards").mkdir()
     return site.home / "rewards" / "own.py"
 
 
@@ -35,15 +29,17 @@ def offering(site: Site) -> Worker:
 
 
 @pytest.mark.thorough
-def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_one_ends_nothing(site: Site) -> None:
+def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_one_ends_nothing(
+    site: Site, own: Path
+) -> None:
     site.backend()
     worker = site.worker()
     wait_until(site.client.workers, "the worker is there")
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     wait_until(lambda: "own.py:reward" in offering(site).own_rewards, "an idle worker offers it")
     busy = site.client.create_run(tiny_run(500, every=0))
     site.wait_for_step(busy.id, 1)
-    own(site).write_text("def reward(:\n")
+    own.write_text("def reward(:\n")
     wait_until(lambda: offering(site).reward_files[0].error, "a busy worker tells of the error")
     assert (offering(site).reward_files[0].error or "").startswith("own.py, line 1: SyntaxError")
     waiting = site.client.create_run(tiny_run(1, every=0, rewards=REWARDS))
@@ -51,22 +47,24 @@ def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_o
     assert site.wait_for_end(busy.id).status == "stopped"
     [message] = [one for one in site.client.preflight(tiny_run(1, rewards=REWARDS)).messages if one.level == "warning"]
     assert "own.py:reward" in message.text
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     assert site.wait_for_end(waiting.id).status == "finished"
     assert worker.poll() is None
 
 
 @pytest.mark.thorough
-def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_person_says_so(site: Site) -> None:
+def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_person_says_so(
+    site: Site, own: Path
+) -> None:
     site.backend()
     site.worker()
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     run = site.client.create_run(tiny_run(4000, every=1, rewards=REWARDS))
     site.wait_for_step(run.id, 2)
     site.client.command(run.id, "pause")
     paused = site.wait_for_end(run.id)
     assert paused.status == "paused"
-    own(site).write_text(OTHER)
+    own.write_text(OTHER)
     wait_until(lambda: offering(site).own_rewards, "the changed file is offered")
     site.client.command(run.id, "resume")
     failed = site.wait_for_end(run.id)
@@ -85,18 +83,18 @@ def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_p
 
 
 @pytest.mark.thorough
-def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:
+def test_a_retry_with_the_text_put_back_goes_on(site: Site, own: Path) -> None:
     site.backend()
     site.worker()
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     run = site.client.create_run(tiny_run(400, every=1, rewards=REWARDS))
     site.wait_for_step(run.id, 2)
     site.client.command(run.id, "stop")
     site.wait_for_end(run.id)
-    own(site).write_text(OTHER)
+    own.write_text(OTHER)
     site.client.command(run.id, "retry")
     wait_until(lambda: site.client.run(run.id).status == "failed", "the changed file ends it")
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     wait_until(lambda: offering(site).own_rewards, "the file is offered again")
     step = site.client.run(run.id).progress.step
     site.client.command(run.id, "retry")
@@ -104,10 +102,10 @@ def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:
     assert len(site.client.rewards(run.id)) == 1
 
 
-def test_a_sample_is_scored_again_by_the_edited_file_and_nothing_else_of_it_changes(site: Site) -> None:
+def test_a_sample_is_scored_again_by_the_edited_file_and_nothing_else_of_it_changes(site: Site, own: Path) -> None:
     site.backend()
     site.worker()
-    own(site).write_text(GOOD)
+    own.write_text(GOOD)
     wait_until(lambda: offering(site).own_rewards, "the file is offered")
     sample = {
         "kind": "sample",
@@ -117,13 +115,13 @@ def test_a_sample_is_scored_again_by_the_edited_file_and_nothing_else_of_it_chan
         "decoding": {"max_new_tokens": 6},
         "rewards": REWARDS,
     }
-    first = site.client.create_run(sample)
-    assert site.wait_for_end(first.id).status == "finished"
+    first = site.run_to_end(sample)
+    assert first.status == "finished"
     before = groups_of(site, first.id)
     assert len(before) == 20
-    own(site).write_text(OTHER)
-    second = site.client.create_run({**sample, "rescores": first.id})
-    assert site.wait_for_end(second.id).status == "finished"
+    own.write_text(OTHER)
+    second = site.run_to_end({**sample, "rescores": first.id})
+    assert second.status == "finished"
     after = groups_of(site, second.id)
     assert [scores_of(group) for group in before] == [[1.0] * 4] * 20
     assert [scores_of(group) for group in after] == [[-1.0] * 4] * 20

@@ -79,6 +79,5 @@ def test_a_worker_leaves_a_run_of_more_processes_than_it_offers(site: Site) -> N
     site.backend()
     site.worker(**TOGETHER)
     large = site.client.create_run(tiny_run(1, compute={"processes": 3}))
-    small = site.client.create_run(tiny_run(1))
-    assert site.wait_for_end(small.id).status == "finished"
+    assert site.run_to_end(tiny_run(1)).status == "finished"
     assert site.client.run(large.id).status == "queued"

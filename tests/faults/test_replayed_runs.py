@@ -78,8 +78,8 @@ def test_what_cannot_be_exact_is_refused_before_it_starts(site: Site) -> None:
 def test_a_step_of_a_fork_is_explained_from_the_checkpoint_of_the_run_from_which_it_was_forked(site: Site) -> None:
     site.backend()
     site.worker()
-    parent = site.client.create_run(tiny_run(6, every=3))
-    assert site.wait_for_end(parent.id).status == "finished"
+    parent = site.run_to_end(tiny_run(6, every=3))
+    assert parent.status == "finished"
     fork = site.client.fork_run(parent.id, 3, {"algorithm.kl.beta": 0.5, "budget.checkpoint_every": 0})
     assert site.wait_for_end(fork.id).status == "finished"
     replay = site.client.replay(fork.id, 4)

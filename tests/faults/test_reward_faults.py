@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import Site, error_of, tiny_run, wait_until
+from processes import Site, assert_failed, error_of, tiny_run, wait_until
 
 from backend.contract.groups import CompletionRecord, RewardScore
 from backend.contract.records import Run
@@ -47,6 +47,7 @@ BROKEN = {
     "one_too_many": "list of length 2",
     "one_too_few": "list of length 0",
     "a_bare_number": "float",
+    "a_table": "dict of length 1",
 }
 OTHERS = ("fork", "always_raise", "not_there")
 
@@ -98,10 +99,9 @@ def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Misbehavin
     shutil.copy(Path(__file__).with_name(f"{MODULE}.py"), folder)
     with pytest.MonkeyPatch.context() as environment:
         allowed = [f"{MODULE}:{name}" for name in (*UNSCORED, *BROKEN, *OTHERS)]
-        environment.setenv("GROUPSCOPE_REWARD_FUNCTIONS", ", ".join(allowed))
-        environment.setenv("GROUPSCOPE_REWARD_PATH", str(folder))
         environment.setenv("TMPDIR", str(folder))
-        site = Site(folder / "home", lease_seconds=LEASE_SECONDS)
+        how = {"reward_functions": ", ".join(allowed), "reward_path": folder}
+        site = Site(folder / "home", lease_seconds=LEASE_SECONDS, **how)
     try:
         yield Misbehaving(site, folder)
     finally:
@@ -183,28 +183,18 @@ def test_what_is_no_list_of_one_number_fails_the_run_with_what_was_expected_and_
     misbehaving: Misbehaving, name: str, got: str
 ) -> None:
     run = misbehaving.end(name)
-    assert run.status == "failed"
-    assert error_of(run).code == "reward_contract"
-    assert f"'mine' ({MODULE}:{name}) must return" in error_of(run).message
-    assert "one number" in error_of(run).message
-    assert error_of(run).message.endswith(f"it returned a value of type {got}")
+    said = assert_failed(run, "reward_contract", f"'mine' ({MODULE}:{name}) must return", "one number")
+    assert said.endswith(f"it returned a value of type {got}")
     assert run.attempt == 1  # a mistake would be made again
 
 
-def test_a_function_that_always_fails_fails_the_run_with_its_traceback(misbehaving: Misbehaving) -> None:
+def test_a_function_that_always_fails_or_is_not_there_fails_the_run_with_its_traceback_or_the_setting(
+    misbehaving: Misbehaving,
+) -> None:
     run = misbehaving.end("always_raise")
-    assert run.status == "failed"
-    assert error_of(run).code == "reward_errors"
-    assert "LookupError: no such thing" in error_of(run).message
+    assert_failed(run, "reward_errors", "LookupError: no such thing")
     assert f"{MODULE}.py" in (error_of(run).details or "")
-
-
-def test_a_function_that_is_allowed_and_not_there_fails_the_run_with_the_setting(misbehaving: Misbehaving) -> None:
-    run = misbehaving.end("not_there")
-    assert run.status == "failed"
-    assert error_of(run).code == "reward_unavailable"
-    assert f"{MODULE}:not_there" in error_of(run).message
-    assert "GROUPSCOPE_REWARD_PATH" in error_of(run).message
+    assert_failed(misbehaving.end("not_there"), "reward_unavailable", f"{MODULE}:not_there", "GROUPSCOPE_REWARD_PATH")
 
 
 def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misbehaving) -> None:
@@ -247,8 +237,7 @@ def test_after_all_of_it_the_same_worker_trains_on_and_no_process_is_left(misbeh
 def test_a_function_that_no_worker_allows_leaves_its_run_in_the_queue(misbehaving: Misbehaving) -> None:
     client = misbehaving.site.client
     run = client.create_run(one_step("nobody_allowed_this"))
-    follower = client.create_run(tiny_run(1, every=0))
-    assert misbehaving.site.wait_for_end(follower.id).status == "finished"
+    assert misbehaving.site.run_to_end(tiny_run(1, every=0)).status == "finished"
     assert client.run(run.id).status == "queued"
     preflight = client.preflight(one_step("nobody_allowed_this"))
     assert any("GROUPSCOPE_REWARD_FUNCTIONS" in message.text for message in preflight.messages)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from judge_service import Service, hang, says
-from processes import Site, error_of, tiny_run, wait_until
+from processes import Site, assert_failed, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -25,17 +25,10 @@ def site(tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> I
     (tmp_path / "spy.py").write_text(
         "import os\ndef spy(completions, **_):\n    return [float('sk-a' in str(dict(os.environ)))]\n"
     )
-    judge = {
-        "url": f"{service.url}/v1",
-        "model": "judge-1",
-        "api_key_env": "TEST_JUDGE_KEY",
-        "requests_per_minute": 1e6,
-    }
-    monkeypatch.setenv("GROUPSCOPE_JUDGES", json.dumps({"strict": judge}))
-    monkeypatch.setenv("GROUPSCOPE_REWARD_FUNCTIONS", "spy:spy")
-    monkeypatch.setenv("GROUPSCOPE_REWARD_PATH", str(tmp_path))
-    monkeypatch.setenv("TEST_JUDGE_KEY", KEY)
-    with Site(tmp_path / "home") as one:
+    judge = {"url": f"{service.url}/v1", "model": "judge-1", "api_key_env": "JUDGE_KEY", "requests_per_minute": 1e6}
+    how = {"judges": json.dumps({"strict": judge}), "reward_functions": "spy:spy", "reward_path": tmp_path}
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with Site(tmp_path / "home", **how) as one:
         yield one
 
 
@@ -45,23 +38,18 @@ def test_a_reward_model_and_a_judge_score_beside_correctness_that_is_only_measur
     service.act = says('{"score": 10}')
     site.backend()
     site.worker()
-    trained = site.client.create_run(
-        {
-            "kind": "reward_model",
-            "pairs": {"kind": "sampled", "prompts": 8, "held_out_prompts": 4, "group_size": 4},
-            "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0},
-        }
-    )
-    assert site.wait_for_end(trained.id).error is None
+    pairs = {"kind": "sampled", "prompts": 8, "held_out_prompts": 4, "group_size": 4}
+    budget = {"steps": 1, "pairs_per_step": 2, "eval_every": 0}
+    trained = site.run_to_end({"kind": "reward_model", "pairs": pairs, "budget": budget})
+    assert trained.error is None
     functions = [
         {"name": "learned", "kind": "reward_model", "source": f"run:{trained.id}@1"},
         {"name": "kind", "kind": "judge", "endpoint": "strict", "weight": 0.5},
         {"name": "right", "kind": "correctness", "weight": 0.0},
         {"name": "spy", "kind": "python", "function": "spy:spy", "weight": 1.0},
     ]
-    run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": functions}))
-    ended = site.wait_for_end(run.id)
-    assert ended.error is None
+    run = site.run_to_end(tiny_run(1, every=0, rewards={"functions": functions}))
+    assert run.error is None
     groups = [group for group in site.client.groups(run.id).items if group.state != "probe"]
     completions = [one for group in groups for one in site.client.group(group.id).completions]
     assert len(completions) == 8
@@ -84,9 +72,8 @@ def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_train
     judged = [{"name": "kind", "kind": "judge", "endpoint": "strict"}]
     run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": judged}))
     plain = site.client.create_run(tiny_run(1, every=0))
-    ended = site.wait_for_end(run.id)
-    assert error_of(ended).code == "reward_errors"
-    assert "the judge 'strict' holds no number; it replied: I will not rate that, [key]" in error_of(ended).message
+    says_no = "the judge 'strict' holds no number; it replied: I will not rate that, [key]"
+    assert_failed(site.wait_for_end(run.id), "reward_errors", says_no)
     assert site.wait_for_end(plain.id).status == "finished"
 
 

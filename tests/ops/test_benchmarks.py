@@ -140,17 +140,13 @@ def rates(*, operations_per_second: float = 1e9, bandwidth: float = 1e12) -> Rat
     return Rates(seconds={PYTORCH: seconds}, bandwidth=bandwidth)
 
 
-def test_each_phase_counts_the_tokens_that_it_needs() -> None:
+def test_each_phase_counts_the_tokens_that_it_needs_and_attention_looks_at_what_came_before() -> None:
     phases = floor_of(SHAPE, TOKENS, rates(), reference=True)
     assert phases["prefill"].matrix_operations == 8 * LAYERS + 2 * HEAD  # prompts once, logits of their last tokens
     assert phases["decode"].matrix_operations == 6 * (LAYERS + HEAD)
     assert phases["reference"].matrix_operations == (8 + 6) * LAYERS + 10 * HEAD  # every sampled token is scored
     assert phases["update"].operations == 3 * phases["reference"].operations
     assert "reference" not in floor_of(SHAPE, TOKENS, rates(), reference=False)
-
-
-def test_attention_looks_at_what_came_before() -> None:
-    phases = floor_of(SHAPE, TOKENS, rates(), reference=True)
     seen_by_prompts, seen_by_completions = 6 + 15, (3 * 3 + 1 + 2 + 3) + (5 + 1) + (2 * 5 + 1 + 2)
     per_key = 4 * SHAPE.layers * SHAPE.heads * SHAPE.head_dim
     assert phases["prefill"].operations - phases["prefill"].matrix_operations == per_key * seen_by_prompts
@@ -165,16 +161,12 @@ def test_a_phase_takes_its_operations_or_its_bytes_whichever_is_longer() -> None
     assert moving.bytes_moved > 3 * SHAPE.parameters * 4  # every weight at each of three positions, and the cache
 
 
-def test_rates_between_two_points_lie_on_a_line_and_above_the_last_stay_its_own() -> None:
+def test_rates_between_points_lie_on_a_line_above_the_last_stay_its_own_and_the_fastest_is_chosen_at_each() -> None:
     matrix = SHAPE.head_matrix
     measured = Rates(seconds={PYTORCH: {matrix.name: {1: 1.0, 2: 1.5, 4: 2.5}}}, bandwidth=1.0)
     assert [measured.of(PYTORCH, matrix, rows) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.5, 2.0, 2.5, 5.0]
-
-
-def test_the_fastest_way_is_chosen_point_by_point() -> None:
-    name = SHAPE.head_matrix.name
-    both = Rates(seconds={PYTORCH: {name: {1: 1.0, 2: 4.0}}, "other": {name: {1: 2.0, 2: 3.0}}}, bandwidth=1.0)
-    assert list(both.fastest().seconds.values()) == [{name: {1: 1.0, 2: 3.0}}]
+    two = {PYTORCH: {matrix.name: {1: 1.0, 2: 4.0}}, "other": {matrix.name: {1: 2.0, 2: 3.0}}}
+    assert list(Rates(seconds=two, bandwidth=1.0).fastest().seconds.values()) == [{matrix.name: {1: 1.0, 2: 3.0}}]
 
 
 def test_tables_replace_what_stands_between_the_marks_and_nothing_else(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ def test_the_image_is_a_stage_that_takes_only_what_was_installed_elsewhere_and_r
     assert (user, command.split()[0]) == ("USER groupscope", "CMD")
     assert "apt-get" not in stages()[target] + stages()["base"]
     assert SERVICES[name]["cap_drop"] == ["ALL"]
+    arguments = SERVICES[name]["build"]["args"]
+    assert set(arguments) == set(re.findall(r"^ARG (\w+)", DOCKERFILE, flags=re.MULTILINE))
+    assert all(value.startswith("${") for value in arguments.values()), "what a build needs of its machine"
 
 
 def test_there_is_a_service_for_each_process_and_only_the_dashboard_is_published_and_on_this_machine_only() -> None:
@@ -88,13 +91,6 @@ def test_worker_and_dashboard_reach_the_backend_under_the_name_and_port_it_serve
 
 
 @EACH
-def test_what_a_build_needs_of_its_machine_comes_from_variables(name: str) -> None:
-    arguments = SERVICES[name]["build"]["args"]
-    assert set(arguments) == set(re.findall(r"^ARG (\w+)", DOCKERFILE, flags=re.MULTILINE))
-    assert all(value.startswith("${") for value in arguments.values())
-
-
-@EACH
 def test_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
     service = SERVICES[name]
     assert service["restart"] == "unless-stopped"
@@ -108,9 +104,8 @@ def check(name: str, environment: dict[str, str], replace: tuple[str, str] = (""
     kind, program, *arguments = SERVICES[name]["healthcheck"]["test"]
     assert (kind, program) == ("CMD", "python")
     command = [sys.executable, *(argument.replace(*replace) for argument in arguments)]
-    return subprocess.run(
-        command, env=os.environ | environment, check=False, timeout=60, capture_output=True
-    ).returncode
+    known = os.environ | environment
+    return subprocess.run(command, env=known, check=False, timeout=60, capture_output=True).returncode
 
 
 def test_the_backends_health_check_tells_an_answering_backend_from_none(backend: Backend) -> None:

@@ -24,9 +24,7 @@ def test_each_mutant_names_code_that_stands_once_and_changes_it() -> None:
 
 
 def test_the_tests_of_each_mutant_exist() -> None:
-    missing = [
-        f"{mutant['name']}: {test}" for mutant in MUTANTS for test in mutant["test"].split() if marks(test) is None
-    ]
+    missing = [f"{one['name']}: {test}" for one in MUTANTS for test in one["test"].split() if marks(test) is None]
     assert not missing, "\n".join(missing)
 
 

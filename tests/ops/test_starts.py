@@ -87,9 +87,7 @@ def test_a_start_beside_a_program_that_holds_the_database_says_to_end_that_one(t
     assert "restore" not in str(refused.value)  # the database is whole
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql+missing://host/records", "postgresql+asyncpg://host/records", "records.db"]
-)
+@pytest.mark.parametrize("url", ["postgresql+missing://host/runs", "postgresql+asyncpg://host/runs", "runs.db"])
 def test_an_address_of_no_database_that_can_be_used_here_is_refused_in_words(tmp_path: Path, url: str) -> None:
     with pytest.raises(CannotStart, match="GROUPSCOPE_DATABASE_URL names no database that can be used here"):
         open_services(Settings(home=tmp_path, database_url=url), Clock())
@@ -120,9 +118,7 @@ def test_a_token_file_without_a_token_opens_no_door(tmp_path: Path, content: str
         Gate(lambda *_: None, token="", allowed_hosts=[])  # type: ignore[arg-type, return-value]
 
 
-def test_a_token_that_is_made_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_token_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda number: (synced.append(os.fstat(number).st_size), sync(number))[1])
@@ -164,10 +160,7 @@ def test_settings_that_others_could_have_written_or_that_are_no_text_are_refused
     [
         ("BACKEND_PORT", "port", "is wrong"),
         ("LEASE_SECONDS", "-1", "is wrong"),
-        *(
-            ("TOKEN", token, "is wrong: .*openssl rand")
-            for token in (" ", "a b", "\t", "\u00e9\u00e9\u00e9\u00e9", "x\ny")
-        ),
+        *(("TOKEN", one, "is wrong: .*openssl rand") for one in (" ", "a b", "\t", "\u00e9\u00e9\u00e9\u00e9", "x\ny")),
     ],
 )
 def test_a_wrong_setting_and_a_token_that_cannot_be_shown_are_named_in_words(
@@ -243,9 +236,7 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
     refused(start("worker.main", home=file), "is a file")
     refused(start("worker.main", home=bad), "holds no token")
     refused(start("worker.main", home=tmp_path / "h2", JUDGES="{"), "settings cannot be read")
-    refused(
-        start("worker.main", "--backend", "http://127.0.0.1:x", home=bad, TOKEN="long-enough-token"), "cannot be read"
-    )
+    refused(start("worker.main", "--backend", "http://a:x", home=bad, TOKEN="long-enough-token"), "cannot be read")
     refused(start("worker.main", "--token-file", str(bad / "none"), home=bad), "none: No such file")
     for name in ("backend.lock", "token", "workers"):
         (tmp_path / "h5" / name).parent.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import processes
 import pytest
-from importing import following, groups_of, imported
+from importing import following, groups_of, imported, recorded, steps_of
 from processes import wait_until
 from serving import TOKEN, Backend
 
@@ -48,24 +48,17 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def recorded(backend: Backend) -> Run:
-    [run] = backend.client.runs(kind="recorded").items
-    return run
-
-
 def rewards_of(backend: Backend, run: Run) -> list[int]:
     return list(backend.client.metrics(run.id).series["reward"].step)
 
 
-def steps_of(backend: Backend) -> int:
-    return max((run.progress.step for run in backend.client.runs(kind="recorded").items), default=0)
-
-
-def counts(backend: Backend, run: Run) -> dict[int, int]:
+def counts(backend: Backend | processes.Site, run: Run) -> dict[int, int]:
     return {one.step: sum(one.states.values()) for one in backend.client.steps(run.id)}
 
 
-def test_a_second_import_adds_nothing(backend: Backend, file: Path) -> None:
+def test_a_second_import_adds_nothing_but_what_is_new_of_a_grown_file_and_a_step_that_grew_is_replaced(
+    backend: Backend, file: Path
+) -> None:
     first, said = imported(backend, file, name="other", tags=["a"])
     assert (first.name, first.tags) == ("other", ["a"])
     assert (first.status, first.progress.step, first.attempt) == ("finished", 3, 1)
@@ -75,12 +68,6 @@ def test_a_second_import_adds_nothing(backend: Backend, file: Path) -> None:
     run = recorded(backend)
     assert (run.id, run.attempt, run.status) == (first.id, 1, "finished")
     assert (counts(backend, run), rewards_of(backend, run)) == ({0: 2, 1: 2, 2: 2}, [0, 1, 2])
-
-
-def test_only_what_is_new_of_a_grown_file_is_sent_and_a_step_that_grew_is_replaced(
-    backend: Backend, file: Path
-) -> None:
-    imported(backend, file)
     write(file, group(3), metrics(3))
     run, said = imported(backend, file)
     assert said[-1] == f"run {run.id}: 1 step, 1 group, 2 completions"
@@ -92,9 +79,7 @@ def test_only_what_is_new_of_a_grown_file_is_sent_and_a_step_that_grew_is_replac
     assert (run.attempt, counts(backend, run), rewards_of(backend, run)) == (4, {0: 2, 1: 2, 2: 2, 3: 2}, [0, 1, 2, 3])
 
 
-def test_an_import_that_was_killed_goes_on_where_it_was(
-    backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_import_goes_on_where_it_was(backend: Backend, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = backend.client.report
 
     def killed(run_id: int, message: Any) -> Any:
@@ -220,7 +205,7 @@ def test_a_backend_that_is_killed_while_files_grow_loses_and_doubles_nothing(tmp
             site.backend()
             write(file, group(4), metrics(4))
             wait_until(lambda: site.client.run(1).progress.step == 5, "the rest is there")
-        assert {one.step: sum(one.states.values()) for one in site.client.steps(1)} == {0: 2, 1: 2, 2: 2, 3: 1, 4: 1}
+        assert counts(site, site.client.run(1)) == {0: 2, 1: 2, 2: 2, 3: 1, 4: 1}
         assert site.client.metrics(1).series["reward"].step == list(range(5))
 
 

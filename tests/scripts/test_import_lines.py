@@ -107,15 +107,12 @@ FOLDERS = ("completions_00001.parquet", "train_data_step1.jsonl", "trajectories/
 PIPES = ("x.jsonl", "1.jsonl", "x.parquet", "x.json", *FOLDERS)
 
 
-def test_a_pipe_is_no_run_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_no_run_and_what_links_lead_to_is_found_once_by_its_own_name(tmp_path: Path) -> None:
     for name in PIPES:
         path = tmp_path / name.replace("/", "-") / name
         path.parent.mkdir(parents=True)
         os.mkfifo(path)
-    assert list(find(tmp_path)) == []
-
-
-def test_what_links_lead_to_is_found_once_by_its_own_name(tmp_path: Path) -> None:
+    assert list(find(tmp_path)) == [], "and is not waited for"
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "run.jsonl").write_text('{"groupscope": 1}\n')
@@ -166,9 +163,8 @@ def trajectory(**other: Any) -> dict[str, Any]:
 
 def test_trajectories_that_are_none_are_said_and_others_read_from_the_assistants_first_message(tmp_path: Path) -> None:
     calls = [{"role": "assistant", "content": "a", "tool_calls": "no JSON"}]
-    steps = list(
-        opened("art", art(tmp_path, [trajectory(messages=calls), trajectory(group_index=1)])).steps(0, final=False)
-    )
+    folder = art(tmp_path, [trajectory(messages=calls), trajectory(group_index=1)])
+    steps = list(opened("art", folder).steps(0, final=False))
     [group] = [one for step in steps for one in step.groups]
     assert (group.prompt, [turn.text for turn in group.completions[0].turns]) == ("q", ["a"])
     assert [one.split(":")[0] for one in wrong(iter(steps))] == ["train/0000.parquet, group 0"]

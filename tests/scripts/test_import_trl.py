@@ -194,9 +194,7 @@ def test_conversations_are_turns(backend: Backend, tmp_path: Path) -> None:
     assert [one.reward for one in group.completions] == [0.0, 1.0]
 
 
-def test_metrics_that_a_later_checkpoint_brings_find_their_steps(
-    backend: Backend, weighted: Trained, tmp_path: Path
-) -> None:
+def test_metrics_of_a_later_checkpoint_find_their_steps(backend: Backend, weighted: Trained, tmp_path: Path) -> None:
     folder = copytree(weighted.folder, tmp_path / "out")
     later = [path.rename(tmp_path / path.name) for path in folder.glob("checkpoint-*") if path.name != "checkpoint-2"]
     run, _ = imported(backend, folder)

@@ -8,7 +8,7 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from importing import FOREIGN, following, groups_of, imported
+from importing import FOREIGN, following, groups_of, imported, steps_of
 from processes import wait_until
 from serving import Backend
 
@@ -107,9 +107,6 @@ def test_a_training_is_followed_from_its_first_validation_to_its_last(backend: B
     def give(name: str) -> None:
         (path / name).write_bytes((made / name).read_bytes())
 
-    def steps() -> int:
-        return max((run.progress.step for run in backend.client.runs(kind="recorded").items), default=0)
-
     lines = (made / "log.jsonl").read_bytes().splitlines(keepends=True)
     with following(backend.client, path, said), (path / "log.jsonl").open("ab", buffering=0) as log:
         give("checks/0.jsonl")
@@ -120,7 +117,7 @@ def test_a_training_is_followed_from_its_first_validation_to_its_last(backend: B
             if (made / "checks" / f"{step}.jsonl").exists():
                 give(f"checks/{step}.jsonl")
             give(f"rollouts/{step}.jsonl")
-            wait_until(lambda: steps() == step, "the step is there")  # noqa: B023 — within the step
+            wait_until(lambda: steps_of(backend) == step, "the step is there")  # noqa: B023 — within the step
         wait_until(lambda: backend.client.metrics(1).series[VALIDATED].step == [0, 2, 3], "the last one, too")
         wait_until(lambda: len(groups_of(backend, 1, 3)) == 3, "and what it sampled")
     run = backend.client.run(1)

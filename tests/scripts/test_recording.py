@@ -15,6 +15,7 @@ import processes
 import pyarrow.parquet as pq
 import pytest
 from acting import Actor
+from importing import recorded
 from processes import wait_until
 from serving import TOKEN, Backend
 from sqlalchemy import select
@@ -26,7 +27,6 @@ from backend.contract.base import LONGEST
 from backend.contract.client import ApiError, Client
 from backend.contract.conversation import stretches
 from backend.contract.home import CannotStart
-from backend.contract.records import Run
 from backend.contract.spool import Spool
 from backend.storage.tables import run_event
 from groupscope import Completion, Group, Recording, Tokens, turns_of
@@ -63,11 +63,6 @@ def steps(recording: Recording, first: int, last: int) -> None:
     for step in range(first, last):
         recording.log_groups([group(step)], step)
         recording.log_metrics({"reward": 1.0 + step, "actor/lr": float("nan")}, step)
-
-
-def recorded(backend: Backend) -> Run:
-    [run] = backend.client.runs(kind="recorded").items
-    return run
 
 
 def rewards_of(backend: Backend, run_id: int) -> tuple[list[int], list[float | None]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import recorded
 from acting import as_submitted
+from importing import groups_of
 from serving import TOKEN, Backend
 
 from backend.contract.base import Json
@@ -61,9 +62,7 @@ def test_the_script_trains_as_it_stands_and_its_groups_are_here(backend: Backend
     run(trl_script(config_with(rewards=rewards), 'a "run"\n'))
     [made] = backend.client.runs(kind="recorded").items
     assert (made.name, made.status, made.progress.step) == ('a "run"\n', "finished", 4)  # TRL counts updates
-    groups = [
-        backend.client.group(one.id) for step in (0, 2) for one in backend.client.groups(made.id, step=step).items
-    ]
+    groups = [group for step in (0, 2) for group in groups_of(backend, made.id, step)]
     assert len(groups) == 2 * 2
     for group in groups:
         assert len(group.completions) == 4
@@ -85,21 +84,19 @@ def test_a_runs_own_reward_and_upload_go_with_the_script(backend: Backend, tmp_p
     model: Json = {"lora": {"rank": 2}}
     budget: Json = {"steps": 1, "eval_every": 0, "checkpoint_every": 0}
     config = config_with(task=task, rewards={"functions": [function]}, model=model, budget=budget)
-    number = backend.client.create_run(config, name="ours").id
+    ours = backend.client.create_run(config, name="ours").id
     offered = RewardFile(name="short.py", functions=[OwnReward(function=SHORT)])
     worker = recorded.WORKER.model_copy(update={"reward_files": [offered]})
     claim = backend.client.ask(recorded.p.ClaimRequest(worker=worker)).claim
     assert claim is not None
     text = RewardText(name="short.py", sha256=sha256(OWN.encode()).hexdigest(), text=OWN)
-    backend.client.start(
-        number, recorded.p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=[text])
-    )
-    script = script_of(backend.client, number)
+    backend.client.start(ours, recorded.p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=[text]))
+    script = script_of(backend.client, ours)
     assert read_trl(script, {}) == (as_submitted(config), [])
     run(script)
     [made] = backend.client.runs(kind="recorded").items
     assert (made.name, made.status) == ("ours", "finished")
-    for one in backend.client.groups(made.id, step=0).items:
-        for each in backend.client.group(one.id).completions:
+    for group in groups_of(backend, made.id, 0):
+        for each in group.completions:
             assert each.reward == pytest.approx(1 / (1 + len(each.text) / 5))
     assert (tmp_path / "trl-output" / "adapter_model.safetensors").exists()

@@ -375,9 +375,7 @@ def test_a_training_that_goes_on_from_a_checkpoint_is_the_next_attempt(
 
 
 @pytest.mark.thorough
-def test_rows_that_are_trained_on_again_are_recorded_once_with_their_first_pass(
-    backend: Backend, watched: Watched
-) -> None:
+def test_rows_trained_on_again_are_recorded_once_with_their_first_pass(backend: Backend, watched: Watched) -> None:
     _, witness, run = watched(num_iterations=2, max_steps=4)
     assert (run.status, run.progress.step) == ("finished", 4)
     assert each_step(backend.client, run.id, 4) == [PROMPTS, 0, PROMPTS, 0]
@@ -405,9 +403,7 @@ def test_what_tools_said_is_seen_not_to_be_trained_on(backend: Backend, watched:
 
 
 @pytest.mark.thorough
-def test_a_completion_that_is_left_out_for_its_length_is_seen_not_to_be_trained_on(
-    backend: Backend, watched: Watched
-) -> None:
+def test_a_completion_left_out_for_its_length_is_seen_not_to_be_trained_on(backend: Backend, watched: Watched) -> None:
     _, witness, run = watched(mask_truncated_completions=True, max_completion_length=9)
     trained = []
     for step, batch in enumerate(witness.batches):

@@ -22,11 +22,7 @@ CASES = {
     "one row": ([5], [7], [0]),
     "a token in one group, and none in another": ([3, 1], [2, 1, 1], [0, 0, 1]),
     "a prompt without a completion, and one with two": ([3, 2], [3, 2], [0, 0]),
-    "many completions of one prompt, one of each other": (
-        [3, 2, 4, 1],
-        [3, 2, 4, 2, 3, 5, 2, 2, 3, 4],
-        [1] * 7 + [0, 2, 3],
-    ),
+    "seven completions of one prompt": ([3, 2, 4, 1], [3, 2, 4, 2, 3, 5, 2, 2, 3, 4], [1] * 7 + [0, 2, 3]),
 }
 Case = tuple[list[int], list[int], list[int]]
 Bounds = tuple[Tensor, Tensor]

@@ -19,9 +19,8 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     chosen = list[int]()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda card: SimpleNamespace(uuid=f"test-{id(chosen)}-{card}")
-    )
+    machine = id(chosen)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda card: SimpleNamespace(uuid=f"{machine}-{card}"))
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     yield chosen
     torch.backends.cuda.enable_cudnn_sdp(True)

@@ -110,10 +110,8 @@ def test_what_means_nothing_is_refused_at_its_field_with_the_reason(
 
 
 def test_a_group_of_one_is_enough_where_nothing_compares_siblings() -> None:
-    for advantage in ("none", "batch_baseline", "gae"):
-        assert GrpoConfig.model_validate(
-            {"algorithm": {"advantage": {"kind": advantage}}, "sampling": {"group_size": 1}}
-        )
+    for kind in ("none", "batch_baseline", "gae"):
+        assert GrpoConfig.model_validate({"algorithm": {"advantage": {"kind": kind}}, "sampling": {"group_size": 1}})
 
 
 @pytest.mark.slow

@@ -73,9 +73,7 @@ def test_only_dead_groups_are_replaced_and_no_more_often_than_is_said(
 def test_equal_totals_of_different_rewards_are_no_dead_group_where_each_is_normalised_by_itself() -> None:
     prompts = Prompts(("b", [0, 1]))
     totals = scored(("a", [1, 1]))
-    parts = [
-        [RewardScore(name="x", raw=x, weight=1.0), RewardScore(name="y", raw=1 - x, weight=1.0)] for x in (0.0, 1.0)
-    ]
+    parts = [[RewardScore(name=name, raw=raw, weight=1.0) for name, raw in (("x", x), ("y", 1 - x))] for x in (0, 1)]
     traded = replace(totals, scores=Scores(parts, totals.scores.total))
     assert fill_with_live(traded, prompts.more, NormalizeThenSum(), rounds=1) == (traded, None)
     assert names(fill_with_live(traded, prompts.more, GroupZscore(), rounds=1)[0]) == ["b"]

@@ -97,16 +97,13 @@ def test_a_greedy_rollout_is_the_native_engines(policy: Policy, load: Loaded, st
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_a_prompt_of_one_token_is_continued_as_any_up_to_the_limit(policy: Policy, load: Loaded) -> None:
+def test_log_probs_are_the_training_passes_also_behind_a_prompt_of_one_token(policy: Policy, load: Loaded) -> None:
+    engine, request = load(policy), asking(prompts_of(policy, 3), 4, temperature=0.7)
+    assert furthest(policy, request, engine.sample(request)) < 1e-4
     request = asking([[5], [6], *prompts_of(policy, 2)], 3, max_new_tokens=3)
-    completions = load(policy).sample(request)
+    completions = engine.sample(request)
     assert furthest(policy, request, completions) < 1e-4
     assert all((len(one.ids), len(one.logprobs), one.finish_reason) == (3, 3, "length") for one in completions[6:])
-
-
-def test_log_probs_are_the_training_passes(policy: Policy, load: Loaded) -> None:
-    request = asking(prompts_of(policy, 3), 4, temperature=0.7)
-    assert furthest(policy, request, load(policy).sample(request)) < 1e-4
 
 
 @pytest.mark.thorough
@@ -181,9 +178,7 @@ def test_progress_may_end_the_rollout_and_nothing_stays_behind(policy: Policy, l
     assert same(engine.sample(asking(prompts, 2, None)), NativeEngine(policy).sample(asking(prompts, 2, None)))
 
 
-def test_what_does_not_fit_the_model_and_log_probs_of_another_distribution_are_refused(
-    policy: Policy, load: Loaded
-) -> None:
+def test_what_exceeds_the_model_and_log_probs_of_another_distribution_are_refused(policy: Policy, load: Loaded) -> None:
     engine = load(policy)
     with pytest.raises(RunFailure, match=r"Lower sampling\.max_new_tokens"):
         engine.sample(asking([[5] * 100], 2, max_new_tokens=30_000))

@@ -37,10 +37,8 @@ def configured(*functions: Correctness | Judge) -> GrpoConfig:
 
 
 def test_without_a_reward_that_says_what_is_right_success_is_the_share_of_the_highest_reward() -> None:
-    formats = Format(name="form", weight=3.0)
-    config = GrpoConfig.model_validate(
-        {"rewards": Rewards(functions=[formats]), "sampling": {"curriculum": {"uniform": 0.1}}}
-    )
+    rewards = Rewards(functions=[Format(name="form", weight=3.0)])
+    config = GrpoConfig.model_validate({"rewards": rewards, "sampling": {"curriculum": {"uniform": 0.1}}})
     scored = Scores([[]] * 4, np.array([3.0, 1.5, -1.0, math.nan]))
     np.testing.assert_array_equal(success(scored, config), [1.0, 0.5, 0.0, math.nan])
 

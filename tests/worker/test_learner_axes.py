@@ -24,13 +24,9 @@ from worker.step_report import step_metrics
 
 
 def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: object) -> GrpoConfig:
-    return GrpoConfig.model_validate(
-        {
-            "algorithm": algorithm,
-            "sampling": {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 12} | sampling,
-            "optimizer": {"learning_rate": 1e-3, "micro_batch_tokens": tokens, "max_grad_norm": 1e6},
-        }
-    )
+    sampling = {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 12} | sampling
+    optimizer = {"learning_rate": 1e-3, "micro_batch_tokens": tokens, "max_grad_norm": 1e6}
+    return GrpoConfig.model_validate({"algorithm": algorithm, "sampling": sampling, "optimizer": optimizer})
 
 
 def scores_of(rewards_R: Sequence[float]) -> Scores:
@@ -50,11 +46,8 @@ def step(
 AGGREGATIONS = ["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"]
 RATIOS = ["token", "sequence_mean", "sequence_product"]
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.25, 0.0, 1.0]
-PPO = {
-    "advantage": {"kind": "gae", "lam": 0.9},
-    "kl": {"placement": "reward", "estimator": "k1"},
-    "entropy_bonus": 0.01,
-}
+IN_REWARD = {"placement": "reward", "estimator": "k1"}
+PPO = {"advantage": {"kind": "gae", "lam": 0.9}, "kl": IN_REWARD, "entropy_bonus": 0.01}
 DPO = {
     "advantage": {"kind": "best_worst"},
     "surrogate": {"kind": "dpo", "beta": 0.5},
@@ -147,7 +140,7 @@ def test_dpos_loss_is_of_the_best_and_the_worst_and_a_dead_group_has_none() -> N
 
 def test_a_penalty_in_the_reward_is_beta_times_the_completions_kl_a_part_of_its_record_and_enlivens_no_group() -> None:
     policy = random_policy(vocabulary=300)
-    config = configured({"kl": {"beta": 0.5, "placement": "reward", "estimator": "k1"}})
+    config = configured({"kl": {"beta": 0.5, **IN_REWARD}})
     rollout = roll_out(policy, config)
     batch, credit, update = step(Learner(policy, config), config, rollout, REWARDS)
     log_ratio = batch.tokens["old_logprob"] - batch.tokens["reference_logprob"]

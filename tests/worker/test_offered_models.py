@@ -10,14 +10,7 @@ import torch
 from hub import NAME, Hub
 from processes import wait_until
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU
 
 from backend.catalog import SHAPES

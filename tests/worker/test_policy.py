@@ -99,14 +99,6 @@ def test_an_adapter_that_names_its_base_by_a_path_of_another_home_is_opened_on_w
             opened(path)
 
 
-def test_an_adapter_whose_base_names_itself_is_refused(tmp_path: Path) -> None:
-    load_policy(ADAPTERS, TINY, CPU).save(tmp_path / "round")
-    settings = tmp_path / "round" / "adapter_config.json"
-    settings.write_text(settings.read_text().replace(TINY_ARITHMETIC, "local:round"))
-    with pytest.raises(RunFailure, match="names no base model that can be used"):
-        resolve("local:round", converted=tmp_path, root=tmp_path, checkpoint=None)
-
-
 def test_an_adapter_opens_no_gpu_but_the_one_that_the_worker_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,10 +129,8 @@ def test_smollm2_comes_out_of_its_package_and_knows_a_capital(tmp_path: Path, mo
     source = resolve(SMOLLM2, converted=tmp_path, root=None, checkpoint=None)
     assert Path(source.location).parent == tmp_path  # converted, not found on the Hub
     policy = load_policy(Model(), source, CPU)
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    prompt = cast(
-        list[int], policy.tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=False)
-    )
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    prompt = cast(list[int], policy.tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False))
     how = Decoding(max_new_tokens=12, temperature=0.01)
     (completion,) = NativeEngine(policy).sample(Request([prompt], 1, how, Draws(0, "train")))
     assert "Paris" in policy.tokenizer.decode(completion.ids)

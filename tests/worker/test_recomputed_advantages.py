@@ -169,14 +169,12 @@ def test_the_runs_own_range_clips_the_tokens_that_the_run_clipped(surrogate: Jso
 
 def trained_hard(algorithm: Mapping[str, Json]) -> GrpoConfig:
     """A run that moves far in three steps."""
-    return GrpoConfig.model_validate(
-        {
-            "sampling": {"prompts_per_step": 4, "group_size": 6, "max_new_tokens": 48, "temperature": 1.2},
-            "optimizer": {"learning_rate": 2e-3},
-            "budget": {"steps": 3, "eval_every": 0, "checkpoint_every": 0},
-            "algorithm": {"kl": {"beta": 0}, **algorithm},
-        }
-    )
+    parts = {
+        "sampling": {"prompts_per_step": 4, "group_size": 6, "max_new_tokens": 48, "temperature": 1.2},
+        "optimizer": {"learning_rate": 2e-3},
+        "budget": {"steps": 3, "eval_every": 0, "checkpoint_every": 0},
+    }
+    return GrpoConfig.model_validate({**parts, "algorithm": {"kl": {"beta": 0}, **algorithm}})
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -186,17 +184,11 @@ def test_every_estimator_is_recomputed_exactly_with_gates_gaps_and_a_penalty(
     kind: str, placement: str, seed: int
 ) -> None:
     summed = kind == "normalize_then_sum"
-    config = GrpoConfig.model_validate(
-        {
-            "sampling": {"prompts_per_step": P, "group_size": G, "max_new_tokens": T},
-            "rewards": GATED | ({"gates": []} if summed else {}),
-            "algorithm": {
-                "advantage": {"kind": kind},
-                "kl": {"beta": 0.037, "placement": "loss" if summed else placement},
-                "truncated_completions": "mask",
-            },
-        }
-    )
+    kl = {"beta": 0.037, "placement": "loss" if summed else placement}
+    sampling = {"prompts_per_step": P, "group_size": G, "max_new_tokens": T}
+    algorithm = {"advantage": {"kind": kind}, "kl": kl, "truncated_completions": "mask"}
+    rewards = GATED | ({"gates": []} if summed else {})
+    config = GrpoConfig.model_validate({"sampling": sampling, "rewards": rewards, "algorithm": algorithm})
     scored, tokens = rolled_out(config, np.random.default_rng(seed))
     credit = assign_credit(config, scored.scores, tokens)
     groups = group_reports(scored.rollout, scored.scores, credit, tokens, beta=config.algorithm.kl.beta)

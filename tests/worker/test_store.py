@@ -111,10 +111,7 @@ def test_what_is_damaged_in_the_bucket_or_missing_there_is_named_and_not_used(
 @pytest.mark.parametrize(
     ("content", "damage"),
     [
-        *(
-            (content, "in the bucket is not a manifest")
-            for content in ("torn {", "[]", "{}", '{"files": {"config.json": 1}}')
-        ),
+        *((one, "in the bucket is not a manifest") for one in ("torn {", "[]", "{}", '{"files": {"config.json": 1}}')),
         ('{"files": {"../../outside": {"size": 2, "sha256": "0"}}}', "names the file '../../outside'"),
     ],
 )
@@ -154,9 +151,8 @@ def test_a_bucket_that_refuses_ends_the_run_in_words(
     one = uploaded(here)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
     buckets._s3.cache_clear()
-    with pytest.raises(RunFailure, match="ACCESS_DENIED") as caught:
+    with pytest.raises(RunFailure, match="ACCESS_DENIED", check=lambda one: one.code == "bucket_refused"):
         there.fetch(PATH, one.sha256)
-    assert caught.value.code == "bucket_refused"
 
 
 def test_what_the_backend_forgot_goes_here_and_in_the_bucket_and_what_waits_to_be_registered_stays(

@@ -177,10 +177,13 @@ def test_what_a_run_leaves_opens_with_from_pretrained_and_starts_another_run(
             assert torch.equal(opened(input_ids=prompt).logits, expected)
 
 
-@pytest.mark.thorough
-def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path: Path) -> None:
-    witness = Witness()
-    train(configured(telemetry={"logprob_after_update": True}, budget=ONE_STEP), tmp_path, witness)
+def test_post_update_logprobs_show_what_became_likelier_and_a_reference_for_nothing_is_neither_held_nor_saved(
+    tmp_path: Path,
+) -> None:
+    witness, no_kl = Witness(), {"kl": {"beta": 0.0, "reference": "synced"}}
+    config = configured(telemetry={"logprob_after_update": True}, algorithm=no_kl, budget=ONE_STEP)
+    train(config, tmp_path, witness)
+    assert not (tmp_path / witness.checkpoints[-1].path / "reference.safetensors").exists()
     live = [one for group in witness.steps[0].groups if group.state == "live" for one in group.completions]
     values = [(one.advantage, one.logprob_sum, one.logprob_sum_after) for one in live]
     assert sum(advantage * (after - before) for advantage, before, after in values) > 0  # type: ignore[operator]
@@ -250,13 +253,6 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     sampled = [sum(len(group.completions) for group in witness.steps[step].groups) for step in range(3)]
     counted = [witness.steps[step].metrics["num_samples"] for step in range(3)]
     assert counted == [sum(sampled[: step + 1]) for step in range(3)], "those that were taken out count, too"
-
-
-def test_a_reference_that_nothing_is_compared_with_is_neither_held_nor_saved(tmp_path: Path) -> None:
-    config = configured(algorithm={"kl": {"beta": 0.0, "reference": "synced"}}, budget=ONE_STEP)
-    witness = Witness()
-    train(config, tmp_path, witness)
-    assert not (tmp_path / witness.checkpoints[-1].path / "reference.safetensors").exists()
 
 
 def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way(tmp_path: Path) -> None:

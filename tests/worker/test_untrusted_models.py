@@ -165,8 +165,9 @@ def test_an_adapters_base_outside_of_the_allowed_places_is_refused_and_itself(ro
     for base in (str(elsewhere), "../../elsewhere", str(room.root / "link"), str(room.root / ".." / "elsewhere"), "~"):
         room.adapter(base)
         refused(room, "adapter", "is not a directory below this worker's model root")
-    room.adapter("../adapter")
-    refused(room, "adapter", "names no base model that can be used")
+    for itself in ("../adapter", "local:adapter"):
+        room.adapter(itself)
+        refused(room, "adapter", "names no base model that can be used")
 
 
 def test_a_model_or_shard_that_a_link_or_two_dots_lead_to_outside_of_its_place_is_refused(room: Room) -> None:

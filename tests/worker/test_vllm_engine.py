@@ -53,10 +53,12 @@ class Served:
                 parameter.add_(rate * torch.randn(parameter.shape, generator=directions).sign())
         self.policy.updates += 1
 
-    def failure(self, engine: VllmEngine | None = None, **decoding: Any) -> RunFailure:
+    def fails(self, code: str, *words: str, engine: VllmEngine | None = None, **decoding: Any) -> str:
+        """A rollout fails with this code and these words in its message, which is returned."""
         with pytest.raises(RunFailure) as caught:
             (engine or self.engine).sample(self.request(**decoding))
-        return caught.value
+        assert (caught.value.code, [one for one in words if one not in caught.value.message]) == (code, [])
+        return caught.value.message
 
     def instead(self, **methods: Callable[..., Any]) -> None:
         """From here on the server does this."""
@@ -103,11 +105,9 @@ def test_seeds_belong_to_the_step_and_the_group(served: Served) -> None:
 def test_the_operators_key_is_shown(served: Served) -> None:
     served.service.key = "secret"
     assert len(served.another(key="secret").sample(served.request())) == 4
-    error = served.failure(served.another(key="another"))
-    assert "401" in error.message
-    assert "another" not in error.message
+    assert "another" not in served.fails("vllm_server", "401", engine=served.another(key="another"))
     address = served.service.url.replace("://", "://somebody:password@")
-    assert "password" not in served.failure(served.another(address, "another")).message
+    assert "password" not in served.fails("vllm_server", engine=served.another(address, "another"))
 
 
 # ---- the weights
@@ -155,9 +155,7 @@ def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(served: Served, empti
         served.sample()
         served.update()
     served.misses_updates()
-    error = served.failure()
-    assert error.code == "vllm_mismatch"
-    assert says in error.message
+    served.fails("vllm_mismatch", says)
     assert served.policy.remarks == []
 
 
@@ -187,16 +185,14 @@ def test_a_head_that_stays_behind_is_seen(served: Served) -> None:
         served.service.model.lm_head.weight.data.copy_(head)
 
     served.instead(reload=all_but_the_head)
-    assert "took a part of it" in served.failure().message
+    served.fails("vllm_mismatch", "took a part of it")
 
 
 def test_the_first_weights_are_seen_to_arrive_too(served: Served) -> None:
     served.sample()
     served.update()  # as where a run goes on from a checkpoint, on a server that has what the run began with
     served.misses_updates()
-    error = served.failure(served.another())
-    assert error.code == "vllm_mismatch"
-    assert TAKES_NONE in error.message
+    served.fails("vllm_mismatch", TAKES_NONE, engine=served.another())
 
 
 @pytest.mark.parametrize(
@@ -215,7 +211,7 @@ def test_a_weight_that_the_server_leaves_out_is_named(served: Served, left_out: 
             served.service.model.get_parameter(f"model.{name}.weight").data.zero_()
 
     served.instead(reload=all_but_some)
-    assert f"did not take 1 of the policy's weights, among them {named}" in served.failure().message
+    served.fails("vllm_mismatch", f"did not take 1 of the policy's weights, among them {named}")
 
 
 def test_a_run_says_once_where_a_missed_update_cannot_be_seen(served: Served) -> None:
@@ -233,18 +229,12 @@ def test_a_run_says_once_where_a_missed_update_cannot_be_seen(served: Served) ->
 
 def test_a_server_that_is_not_there(served: Served) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    error = served.failure(served.another(url))
-    assert error.code == "vllm_server"
-    assert url in error.message
-    assert "GROUPSCOPE_VLLM_URL" in error.message
+    served.fails("vllm_server", url, "GROUPSCOPE_VLLM_URL", engine=served.another(url))
 
 
 def test_a_server_that_takes_no_weights_gets_them_once_it_does(served: Served) -> None:
     served.service.dev = False
-    error = served.failure()
-    assert error.code == "vllm_server"
-    assert "VLLM_SERVER_DEV_MODE=1" in error.message
-    assert "404" in error.message
+    served.fails("vllm_server", "VLLM_SERVER_DEV_MODE=1", "404")
     served.service.dev = True
     assert len(served.sample()) == 4
 
@@ -252,16 +242,12 @@ def test_a_server_that_takes_no_weights_gets_them_once_it_does(served: Served) -
 def test_a_server_with_another_model(served: Served) -> None:
     other = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
     with VllmService.serving(other, served.policy.tokenizer) as service:
-        error = served.failure(served.another(service.url))
-    assert error.code == "vllm_server"
-    assert "the model that the run trains" in error.message
+        served.fails("vllm_server", "the model that the run trains", engine=served.another(service.url))
 
 
 def test_a_server_that_measures_at_another_temperature(served: Served) -> None:
     served.service.processed = False
-    error = served.failure(temperature=5.0, max_new_tokens=8)
-    assert error.code == "vllm_mismatch"
-    assert "--logprobs-mode processed_logprobs" in error.message
+    served.fails("vllm_mismatch", "--logprobs-mode processed_logprobs", temperature=5.0, max_new_tokens=8)
 
 
 @pytest.mark.parametrize(
@@ -282,9 +268,7 @@ def test_an_answer_in_another_form(served: Served, change: dict[str, object] | N
         return choices[1:] if change is None else [choice | change for choice in choices]
 
     served.instead(complete=changed)
-    error = served.failure()
-    assert error.code == "vllm_server"
-    assert words in error.message
+    served.fails("vllm_server", words)
 
 
 def test_progress_is_asked_while_the_server_takes_its_time(served: Served) -> None:

@@ -50,9 +50,8 @@ def test_nothing_ends_while_training_goes_on(watch: TimedWatch) -> None:
 
 def test_a_stop_that_nobody_heeds_ends_the_process_and_says_where(watch: TimedWatch) -> None:
     watch.show("loading the model")
-    assert watch.after(90, STOP) is None  # it was asked for just now
-    assert watch.after(10, STOP) is None
-    assert watch.after(0.1, STOP) == "stopped"
+    # it is asked for after 90 s in this phase
+    assert [watch.after(seconds, STOP) for seconds in (90, 10, 0.1)] == [None, None, "stopped"]
     assert watch.says == (
         "Stopped: did not answer in the phase 'loading the model' for 10 s; the worker's process was ended."
     )
@@ -63,9 +62,7 @@ def test_slow_steps_are_given_three_times_the_longest_silence_to_answer_a_stop()
     watch.show("rollout")
     watch.clock.now += 20
     watch.show("update")
-    assert watch.after(0, STOP) is None
-    assert watch.after(59, STOP) is None
-    assert watch.after(2, STOP) == "stopped"
+    assert [watch.after(seconds, STOP) for seconds in (0, 59, 2)] == [None, None, "stopped"]
 
 
 def test_a_process_that_waits_for_another_lives_as_long_as_that_one_gets_further(watch: TimedWatch) -> None:

@@ -14,6 +14,7 @@ from worker_models import CPU, items, random_policy, roll_out
 from backend.contract.advantage import GroupZscore
 from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
+from backend.contract.training import Optimizer, Sampling
 from worker.credit import assign_credit
 from worker.learner import Learner
 from worker.policy.policy import Policy
@@ -70,13 +71,9 @@ def trained(model: torch.nn.Module) -> Tensor:
 def our_update(start: Start, case: Case, *, adapters: bool) -> tuple[Rollout, Tensor]:
     """What we sampled, and by how much a step on it moved the weights."""
     chosen = case.ours.model_copy(update={"advantage": GroupZscore(std="sample", eps=1e-4)})
-    config = GrpoConfig.model_validate(
-        {
-            "algorithm": chosen.model_dump(),
-            "sampling": {"prompts_per_step": 3, "group_size": GROUP, "max_new_tokens": 16, "temperature": TEMPERATURE},
-            "optimizer": {"learning_rate": RATE, "weight_decay": 0.0, "max_grad_norm": 1.0},
-        }
-    )
+    sampling = Sampling(prompts_per_step=3, group_size=GROUP, max_new_tokens=16, temperature=TEMPERATURE)
+    optimizer = Optimizer(learning_rate=RATE, weight_decay=0.0, max_grad_norm=1.0)
+    config = GrpoConfig(algorithm=chosen, sampling=sampling, optimizer=optimizer)
     policy = Policy(start.model(adapters=adapters), start.tokenizer, CPU, "float32")
     if not adapters:
         policy.copy_reference()

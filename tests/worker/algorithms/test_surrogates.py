@@ -74,9 +74,7 @@ def test_vespo_weighs_a_completion_by_phi_of_its_whole_ratio_and_stays_finite_if
     ("differences", "bounded"),
     [([500.0, 0], 20.0), ([-30.0, -30], math.log(1e-8)), ([0.25, 0.25], 0.5), ([500.0, -19], 1.0)],
 )
-def test_the_log_ratio_is_bounded_for_each_token_and_for_the_completion(
-    differences: list[float], bounded: float
-) -> None:
+def test_the_log_ratio_is_bounded_for_each_token_and_completion(differences: list[float], bounded: float) -> None:
     measured = bounded_log_ratio(np.array([[*differences, 7.0]]), np.zeros((1, 3)), np.array([[1.0, 1, 0]]))
     np.testing.assert_allclose(measured, [[bounded]])
 

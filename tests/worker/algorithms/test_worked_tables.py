@@ -31,13 +31,11 @@ def test_the_table_with_sample_std_the_code_with_population_std_and_the_same_rew
     ("new", "old", "ratio", "clipped"), [(0.9, 0.5, 1.8, 1.2), (0.2, 0.5, 0.4, 0.8), (0.7, 0.5, 1.4, 1.2)]
 )
 def test_the_ratios_of_the_worked_cases(new: float, old: float, ratio: float, clipped: float) -> None:
-    measured = importance_ratio(
-        np.array([[math.log(new)]]), np.array([[math.log(old)]]), np.ones((1, 1)), level="token"
-    )
-    assert measured[0, 0] == pytest.approx(ratio)
+    found = importance_ratio(np.array([[math.log(new)]]), np.array([[math.log(old)]]), np.ones((1, 1)), level="token")
+    assert found[0, 0] == pytest.approx(ratio)
     # An advantage whose sign makes the clipped term the smaller one shows the bound itself.
     sign = 1.0 if ratio > 1 else -1.0
-    assert clip(measured, np.array([[sign]]), epsilon_low=0.2, epsilon_high=0.2)[0, 0] == pytest.approx(-sign * clipped)
+    assert clip(found, np.array([[sign]]), epsilon_low=0.2, epsilon_high=0.2)[0, 0] == pytest.approx(-sign * clipped)
 
 
 def test_on_policy_the_loss_is_zero_and_its_gradient_is_not() -> None:

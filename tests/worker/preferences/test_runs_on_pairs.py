@@ -368,19 +368,17 @@ def test_a_run_trains_on_a_persons_own_pairs(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "says"),
     [
         ({"chosen": "b"}, "no column rejected"),
         ({"chosen": [{"role": "user", "content": "b"}], "rejected": "c"}, "must end with the assistant's"),
         ({"prompt": "a" * 4000, "chosen": "b", "rejected": "c"}, "was made for 512"),
     ],
 )
-def test_pairs_that_cannot_be_trained_on_are_refused_by_name(
-    tmp_path: Path, row: dict[str, object], message: str
-) -> None:
+def test_pairs_that_cannot_be_trained_on_are_refused_by_name(tmp_path: Path, row: dict[str, object], says: str) -> None:
     pairs = {"kind": "dataset", "source": "upload:1", "held_out": 0}
     config = configured("reward_model", pairs=pairs, budget={"steps": 1, "eval_every": 0})
-    with pytest.raises(RunFailure, match=message):
+    with pytest.raises(RunFailure, match=says):
         train(config, tmp_path, PairWitness(), rows=jsonl([{"prompt": "a"} | row]))
 
 

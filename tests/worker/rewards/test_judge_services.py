@@ -99,9 +99,7 @@ def test_what_comes_back_is_said_and_its_tokens_count_once(service: Service, bod
     assert len(service.bodies) == 1
 
 
-@pytest.mark.parametrize(
-    "usage", [None, [], {"prompt_tokens": None}, {"prompt_tokens": 10**400}, {"prompt_tokens": "x"}]
-)
+@pytest.mark.parametrize("usage", [None, [], *({"prompt_tokens": tokens} for tokens in (None, 10**400, "x"))])
 def test_a_usage_of_another_kind_costs_no_reply(service: Service, usage: object) -> None:
     service.act = sends(chat({"content": "8"}, usage=usage))
     assert raws(judged(service)) == [0.8]
@@ -119,9 +117,7 @@ def test_a_usage_of_another_kind_costs_no_reply(service: Service, usage: object)
         ({"object": "error", "message": "busy", "code": 503, "usage": USAGE}, 0),
     ],
 )
-def test_an_error_within_a_good_answer_is_tried_again_if_it_may_pass(
-    service: Service, body: object, pause: float
-) -> None:
+def test_an_error_in_a_good_answer_is_tried_again_if_it_may_pass(service: Service, body: object, pause: float) -> None:
     metrics: dict[str, float] = {}
     service.act = lambda one, handler: (sends(body) if len(one.bodies) == 1 else says("10"))(one, handler)
     assert raws(judged(service, metrics=metrics)) == [1.0]

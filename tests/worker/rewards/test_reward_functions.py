@@ -64,9 +64,7 @@ ANSWERS: dict[str, list[tuple[str, str | None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("extract", "text", "answer"), [(how, *one) for how, those in ANSWERS.items() for one in those]
-)
+@pytest.mark.parametrize(("extract", "text", "answer"), [(how, *row) for how, rows in ANSWERS.items() for row in rows])
 def test_the_answer_is_found_where_it_is_marked(extract: str, text: str, answer: str | None) -> None:
     assert find_answer(text, extract) == answer
 
@@ -322,12 +320,12 @@ def test_no_completion_makes_a_reward_raise_or_leave_its_range(text: str, extrac
     assert 0 <= pattern_score(written, syntax="keyword", patterns=["14", "é"], case_sensitive=False) <= 1
 
 
-THOROUGH = [
-    pytest.param(one, marks=pytest.mark.thorough) for one in "</answer> } 1 - 123, . <think> ( \\boxed{}".split()
-]
+OTHER_PIECES = "</answer> } 1 - 123, . <think> ( \\boxed{}".split()
 
 
-@pytest.mark.parametrize("piece", ["<answer>", "\\boxed{", "1,", *THOROUGH])
+@pytest.mark.parametrize(
+    "piece", ["<answer>", "\\boxed{", "1,", *(pytest.param(one, marks=pytest.mark.thorough) for one in OTHER_PIECES)]
+)
 @pytest.mark.slow
 @pytest.mark.timeout(60)  # one look at each character takes a second, a look from each at all the others hours
 def test_no_long_completion_takes_long(piece: str) -> None:

@@ -16,10 +16,7 @@ ON = Curriculum(half_life=50, uniform=0.1)
 
 
 def numbered(count: int, source: str = "") -> list[Item]:
-    return [
-        Item(f"{source}:{number}", "q", None, None, {"kind": "exact"}, source=source or "all")
-        for number in range(count)
-    ]
+    return [Item(f"{source}:{n}", "q", None, None, {"kind": "exact"}, source=source or "all") for n in range(count)]
 
 
 def sampler(count: int, curriculum: Curriculum | None = ON, seed: int = 0) -> PromptSampler:
