@@ -95,9 +95,7 @@ def _written(text: str) -> Json:
 def spoken(text: str) -> Turns:
     """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template has it; or none."""
     if _BEGINS.search(text):
-        text = _BEGINS.sub(
-            lambda mark: f"\n\n{_MARKED.get(mark[mark.lastindex or 0].casefold(), 'system').title()}: ", text
-        )
+        text = _BEGINS.sub(lambda at: f"\n\n{_MARKED.get(at[at.lastindex or 0].casefold(), 'system').title()}: ", text)
         text = _ENDS.sub("", text)
     marks = list(_SPEAKER.finditer(text))
     if len(marks) < 2:

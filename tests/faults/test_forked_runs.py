@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from processes import BEGINNINGS, Site, kill, tiny_run, wait_until
-from test_resume import PATIENCE, history
+from test_resume import history
 
 from backend.contract.records import Run
 
@@ -40,8 +40,7 @@ def parent_of(shared: Site) -> Callable[[str], Run]:
 
     @cache
     def trained(config: str) -> Run:
-        run = shared.client.create_run(tiny_run(STEPS, every=EVERY, **CONFIGS[config]))
-        ended = shared.wait_for_end(run.id, PATIENCE)
+        ended = shared.run_to_end(tiny_run(STEPS, every=EVERY, **CONFIGS[config]))
         assert (ended.status, ended.error) == ("finished", None)
         return ended
 
@@ -57,7 +56,7 @@ def test_a_fork_without_a_change_is_the_same_run(shared: Site, parent_of: Callab
     forks = {at: site.client.fork_run(parent.id, at) for at in (AT, AT + 1, 1)}
     for at, fork in forks.items():
         assert (fork.parent_id, fork.forked_at, fork.progress.step) == (parent.id, at, at)
-        ended = site.wait_for_end(fork.id, PATIENCE)
+        ended = site.wait_for_end(fork.id)
         assert (ended.status, ended.error) == ("finished", None)
         forked = history(site, fork.id, STEPS)
         assert forked[0] == whole[0], at
@@ -82,7 +81,7 @@ def test_a_fork_between_two_checkpoints_with_another_beta(shared: Site, parent_o
     site, parent = shared, parent_of("curriculum")
     changes = {"algorithm.kl.beta": 0.5, "algorithm.kl.reference": "synced", "algorithm.kl.sync_every": 4}
     fork = site.client.fork_run(parent.id, AT + 1, changes)
-    ended = site.wait_for_end(fork.id, PATIENCE)
+    ended = site.wait_for_end(fork.id)
     assert (ended.status, ended.error) == ("finished", None)
     kl = {one: site.client.metrics(one, names=("kl",)).series["kl"].value for one in (parent.id, fork.id)}
     assert kl[fork.id][: AT + 1] == kl[parent.id][: AT + 1]
@@ -94,25 +93,22 @@ def test_a_fork_between_two_checkpoints_with_another_beta(shared: Site, parent_o
 def test_a_worker_that_dies_while_it_does_the_trunk_again_loses_nothing(site: Site) -> None:
     site.backend()
     worker = site.worker(module="tests.faults.worker_held", TEST_HELD_REPEATING="3")
-    parent = site.client.create_run(tiny_run(STEPS, every=STEPS - 1))
-    site.wait_for_end(parent.id, PATIENCE)
+    parent = site.run_to_end(tiny_run(STEPS, every=STEPS - 1))
     fork = site.client.fork_run(parent.id, 6)
     wait_until(lambda: site.client.run(fork.id).progress.phase == "repeat", "the trunk is done again")
     kill(worker)
     assert site.client.run(fork.id).progress.step == 6
     site.worker()
-    ended = site.wait_for_end(fork.id, PATIENCE)
+    ended = site.wait_for_end(fork.id)
     assert (ended.status, ended.error, ended.attempt) == ("finished", None, 2)
     assert history(site, fork.id, STEPS)[2] == history(site, parent.id, STEPS)[2]
     assert not list((site.home / "checkpoints" / f"run-{fork.id}").glob(".*"))
 
 
-def test_a_fork_with_another_beta_differs_from_its_first_update_on(
-    shared: Site, parent_of: Callable[[str], Run]
-) -> None:
+def test_a_fork_with_another_beta_differs_from_its_first_update(shared: Site, parent_of: Callable[[str], Run]) -> None:
     site, parent = shared, parent_of("grpo")
     fork = site.client.fork_run(parent.id, AT, {"algorithm.kl.beta": 1.0})
-    assert site.wait_for_end(fork.id, PATIENCE).status == "finished"
+    assert site.wait_for_end(fork.id).status == "finished"
 
     def at(run_id: int, step: int) -> list[list[str]]:
         groups = [site.client.group(one.id) for one in site.client.groups(run_id, step=step, sort="index").items]
@@ -125,7 +121,7 @@ def test_a_fork_with_another_beta_differs_from_its_first_update_on(
 
     # at step 0 policy and reference are the same: the penalty and its gradient are 0 until the first update
     from_the_start = site.client.fork_run(parent.id, 0, {"algorithm.kl.beta": 1.0})
-    assert site.wait_for_end(from_the_start.id, PATIENCE).status == "finished"
+    assert site.wait_for_end(from_the_start.id).status == "finished"
     loss = site.client.metrics(from_the_start.id, names=("loss",)).series["loss"].value
     assert loss[0] == losses[parent.id][0]
     assert at(from_the_start.id, 1) == at(parent.id, 1)

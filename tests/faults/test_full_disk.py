@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import Site, error_of, kill, tiny_run, wait_until
+from processes import Site, assert_failed, kill, tiny_run, wait_until
 
 from backend import reserve
 from worker.checkpoint import damage
@@ -71,8 +71,7 @@ def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(
     backend = site.backend()
     wait_until(kept.exists, "the reserve is taken")  # after five checkpoints there is no room for it
     worker = site.worker(GROUPSCOPE_PROCESSES=str(processes))
-    old = site.client.create_run(tiny_run(4, every=2))
-    site.wait_for_end(old.id)
+    old = site.run_to_end(tiny_run(4, every=2))
     config = tiny_run(STEPS, every=2, compute={"processes": processes})
     budget = {**config["budget"], "keep": {"last": 3, "best": False}}  # type: ignore[dict-item]
     run = site.client.create_run({**config, "budget": budget})
@@ -80,10 +79,8 @@ def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(
     wait_until(lambda: len(site.client.checkpoints(run.id)) >= 2, "two checkpoints are saved")
     disk.fill()
     failed = site.wait_for_end(run.id)
-    assert failed.status == "failed", failed.error
-    assert error_of(failed).code == "disk_full", failed.error
-    assert "The worker's disk is full" in error_of(failed).message
-    assert (processes == 2) or f": {site.home}, " in error_of(failed).message
+    said = assert_failed(failed, "disk_full", "The worker's disk is full")
+    assert (processes == 2) or f": {site.home}, " in said
     kept.unlink(missing_ok=True)  # not used if what did not fit of a checkpoint gave enough back
     steps = checkpoints_are_whole(site, run.id)
     assert len(steps) >= 2

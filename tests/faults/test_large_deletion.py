@@ -127,7 +127,5 @@ def report(completions: int, took: float, seconds: Mapping[str, list[float]]) ->
     everything = [one for some in seconds.values() for one in some]
     lines = [f"{completions:,} completions were removed in {took:.0f} s; {len(everything):,} other requests, in ms:"]
     for name, some in {"all": everything, **seconds}.items():
-        lines.append(
-            f"{name:12} p50 {median(some) * 1e3:5.0f}, p95 {p95(some) * 1e3:5.0f}, most {max(some) * 1e3:5.0f}"
-        )
+        lines += [f"{name:12} p50 {median(some) * 1e3:5.0f}, p95 {p95(some) * 1e3:5.0f}, most {max(some) * 1e3:5.0f}"]
     print("", *lines, sep="\n")  # noqa: T201

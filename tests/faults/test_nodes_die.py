@@ -40,9 +40,7 @@ def test_a_run_of_two_processes_on_two_nodes_equals_one_on_one_node_and_ends_bot
     address = f"127.0.0.1:{free_port()}"
     first = node(site, 0, address, GROUPSCOPE_ONCE="true", GROUPSCOPE_IDLE_EXIT="0.5")
     log = site.home / "worker.main.log"
-    wait_until(
-        lambda: "waiting for the nodes [1]" in log.read_text(), "it waits, as long as it takes the other to start"
-    )
+    wait_until(lambda: "waiting for the nodes [1]" in log.read_text(), "it waits until the other one has started")
     wait_until(lambda: [one.missing_nodes for one in site.client.workers()] == [[1]], "so does the page of workers")
     assert site.client.run(on_two.id).status == "queued"
     second = node(site, 1, address, GROUPSCOPE_ONCE="true")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from lossy_wire import Wire
-from processes import Site, error_of, kill, standing_still, tiny_run, wait_until
+from processes import Site, assert_failed, kill, standing_still, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,7 @@ def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_although_later_st
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
     assert site.reward(run.id).step == list(range(12))
-    undisturbed = site.client.create_run(tiny_run(12, every=3))
-    site.wait_for_end(undisturbed.id)
+    undisturbed = site.run_to_end(tiny_run(12, every=3))
     assert site.reward(run.id).value == site.reward(undisturbed.id).value
 
 
@@ -53,8 +52,7 @@ def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
     assert pairs.stat().st_mtime_ns == written
-    undisturbed = site.client.create_run(config)
-    site.wait_for_end(undisturbed.id)
+    undisturbed = site.run_to_end(config)
     histories = [site.client.metrics(one.id, names=["loss", "eval/accuracy"]).series for one in (run, undisturbed)]
     assert histories[0] == histories[1]
     assert histories[0]["loss"].step == list(range(8))
@@ -113,8 +111,7 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
     before = (site.reward(run.id).value, site.client.run(run.id), len(site.client.checkpoints(run.id)))
     site.go_on(8)
     stalled.send_signal(signal.SIGCONT)
-    another = site.client.create_run(tiny_run(2))
-    assert site.wait_for_end(another.id).status == "finished"
+    assert site.run_to_end(tiny_run(2)).status == "finished"
     wait_until(
         lambda: "left run" in (site.home / "tests.faults.worker_held.log").read_text(), "the stalled worker notices"
     )
@@ -131,9 +128,7 @@ def test_a_run_that_kills_its_worker_every_time_is_given_up_with_the_reason(site
         wait_until(lambda number=attempt: site.client.run(run.id).attempt == number, f"attempt {attempt}")  # type: ignore[misc]
         wait_until(lambda: site.client.run(run.id).progress.step > 0, "it trains")
         kill(worker)
-    ended = site.wait_for_end(run.id)
-    assert ended.status == "failed"
-    assert error_of(ended).code == "worker_lost"
+    assert_failed(site.wait_for_end(run.id), "worker_lost")
 
 
 @pytest.mark.thorough
@@ -184,8 +179,7 @@ def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> 
     ended = site.client.run(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("stopped", 1, 0)
     site.worker()
-    after = site.client.create_run(tiny_run(2))
-    assert site.wait_for_end(after.id).status == "finished"
+    assert site.run_to_end(tiny_run(2)).status == "finished"
     assert site.client.run(run.id) == ended
 
 
@@ -198,13 +192,11 @@ def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_p
             answers = count()
             wire.loses = lambda _path: next(answers) % 3 == 2
             site.worker(backend=wire.url)
-            run = site.client.create_run(tiny_run(steps, every=4))
-            ended = site.wait_for_end(run.id)
-            assert ended.status == "finished"
+            run = site.run_to_end(tiny_run(steps, every=4))
+            assert run.status == "finished"
             assert len(wire.lost) > steps / 6
             wire.loses = lambda _path: False
-            undisturbed = site.client.create_run(tiny_run(steps, every=4))
-            site.wait_for_end(undisturbed.id)
+            undisturbed = site.run_to_end(tiny_run(steps, every=4))
         assert site.reward(run.id).value == site.reward(undisturbed.id).value
         assert site.client.steps(run.id) == site.client.steps(undisturbed.id)
         lost = {path.rsplit("/", 1)[-1] for path in wire.lost}

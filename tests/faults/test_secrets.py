@@ -128,15 +128,8 @@ def ask(url: str, method: str, path: str, **sent: object) -> bytes:
 def strangers(one: Installation, run_id: int) -> list[bytes]:
     """Answers to wrong tokens, wrong schemes, unreadable requests, unknown names, and to what breaks in the middle."""
     answers = []
-    schemes = [
-        f"Bearer {WRONG}",
-        f"Basic {WRONG}",
-        WRONG,
-        f"bearer  {TOKEN}x",
-        f"Bearer {TOKEN} {TOKEN}",
-        f"Token {TOKEN}",
-    ]
-    for scheme in schemes:
+    bearers = (f"Bearer {WRONG}", f"bearer  {TOKEN}x", f"Bearer {TOKEN} {TOKEN}")
+    for scheme in (*bearers, f"Basic {WRONG}", WRONG, f"Token {TOKEN}"):
         for method in ("GET", "HEAD", "OPTIONS", "POST", "DELETE"):
             for path in ("/api/v1/runs", f"/api/v1/runs/{run_id}/events", "/metrics", "/nothing", "//healthz"):
                 answers.append(ask(one.url, method, path, headers={"Authorization": scheme}))
@@ -177,19 +170,12 @@ def test_the_token_stands_nowhere_after_everything_went_wrong(installation: Inst
     wait_until(one.client.healthy, "the backend is back")
     wait_until(lambda: one.client.run(long.id).attempt >= 2, "so is the worker")
     one.client.command(long.id, "stop")
+    to_file = ["-o", str(one.folder / "run.jsonl"), "--token-file", str(one.token_file)]
     commands = [
         one.start("runs", "--token-file", str(one.token_file)),
         one.fork("backend.cli", "runs", GROUPSCOPE_TOKEN=WRONG),
         one.fork("backend.cli", "doctor", GROUPSCOPE_TOKEN=TOKEN),
-        one.fork(
-            "backend.cli",
-            "export",
-            str(failed.id),
-            "-o",
-            str(one.folder / "run.jsonl"),
-            "--token-file",
-            str(one.token_file),
-        ),
+        one.fork("backend.cli", "export", str(failed.id), *to_file),
         one.fork("worker.main", GROUPSCOPE_TOKEN=WRONG, GROUPSCOPE_HOME=str(one.folder / "another")),
     ]
     assert [command.wait(120) for command in commands[:2]] == [0, 1]

@@ -71,8 +71,8 @@ def test_workers_killed_while_they_upload_leave_a_run_that_others_finish_as_if_n
     site.worker(tmp_path / "last")
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", len(moments) + 1, len(moments))
-    undisturbed = site.client.create_run(config)
-    assert site.wait_for_end(undisturbed.id).attempt == 1
+    undisturbed = site.run_to_end(config)
+    assert undisturbed.attempt == 1
     assert trained(site, run.id, steps) == trained(site, undisturbed.id, steps)
     for one in (run, undisturbed):
         offered = site.client.checkpoints(one.id)
@@ -117,8 +117,7 @@ def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, t
     site.worker(tmp_path / "two", GROUPSCOPE_PROCESSES="2")
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt) == ("finished", 2)
-    undisturbed = site.client.create_run(config)
-    site.wait_for_end(undisturbed.id)
+    undisturbed = site.run_to_end(config)
     assert trained(site, run.id, 8) == trained(site, undisturbed.id, 8)
 
 

@@ -176,9 +176,8 @@ def test_several_processes_and_one_server_train_what_one_process_trains(
     reports, _, weights = trained_by_a_server(ALONE, tmp_path / "one", service.url, model)
     requests, loads = asked(service), service.control
     service.control = []
-    several = together(
-        count, shards, tmp_path / "meeting", trained_by_a_server, tmp_path / "several", service.url, model
-    )
+    given = (tmp_path / "several", service.url, model)
+    several = together(count, shards, tmp_path / "meeting", trained_by_a_server, *given)
     assert asked(service) == requests
     assert service.control == loads == ["reload_weights", "reset_prefix_cache"] * (SERVED_STEPS + 1)
     first, warned, _ = several[0]

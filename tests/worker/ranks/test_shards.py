@@ -54,20 +54,16 @@ def halfway(
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kind", [*[*KINDS][:1], *(pytest.param(kind, marks=pytest.mark.long) for kind in [*KINDS][1:])]
-)
+@pytest.mark.parametrize("kind", [*[*KINDS][:1], *(pytest.param(one, marks=pytest.mark.long) for one in [*KINDS][1:])])
 def test_a_checkpoint_of_two_processes_is_gone_on_with_by_one_and_one_of_one_by_three(
     tmp_path: Path, kind: str
 ) -> None:
     (begun, *_), _ = halfway(ALONE, tmp_path / "one", kind)
     # What is loaded has been rounded to float32, as weights are in a run: so have those that are expected.
     _, expected = halfway(ALONE, tmp_path / "one", kind, tmp_path / "one" / begun)
-    (paths, _), _ = together(2, 2, tmp_path / "meeting-2", halfway, tmp_path / "two", kind)
+    (paths, _), _ = together(2, 2, tmp_path / "meet-2", halfway, tmp_path / "two", kind)
     _, by_one = halfway(ALONE, tmp_path / "two", kind, tmp_path / "two" / paths[0])
-    (_, by_three), *_ = together(
-        3, 3, tmp_path / "meeting-3", halfway, tmp_path / "one", kind, tmp_path / "one" / begun
-    )
+    (_, by_three), *_ = together(3, 3, tmp_path / "meet-3", halfway, tmp_path / "one", kind, tmp_path / "one" / begun)
     for name, values in expected.items():
         assert torch.allclose(by_three[name], values, rtol=0, atol=1e-10), name
         assert torch.allclose(by_one[name], values, rtol=0, atol=1e-6), name  # two float64 may round to neighbours
