@@ -15,8 +15,10 @@ _BRACE = re.compile(r"\\boxed\{|[{}]")
 def find_answer(text: str, how: str, reading: int = FIRST) -> str | None:
     """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`, in a way of `reading`; None if there is none."""
     number = last_number if reading == FIRST else last_numeral
-    ways = {"answer_tag": last_answer_tag, "last_number": number, "boxed": last_boxed, "whole": str.__str__}
-    found = ways[how](text)
+    ways = {"answer_tag": last_answer_tag, "last_number": number, "boxed": last_boxed}
+    if how not in (*ways, "whole"):
+        raise ValueError(f"there is no way {how!r} to find an answer")
+    found = ways[how](text) if how in ways else text
     return None if found is None else found.strip()
 
 

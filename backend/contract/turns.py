@@ -29,7 +29,8 @@ _BEGINS = re.compile(
     r"|(\[/?INST\])|###\s*(Instruction|Response):"
 )
 _ENDS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|<\|begin_of_text\|>|<end_of_turn>|</?s>|<bos>")
-_MARKED = _ROLES | {"[inst]": "user", "[/inst]": "assistant", "instruction": "user", "response": "assistant"}
+_MARKS = _ROLES | {"[inst]": "user", "[/inst]": "assistant", "instruction": "user", "response": "assistant"}
+_MARKED = {mark: f"\n\n{role.capitalize()}: " for mark, role in _MARKS.items()}
 _ARRAY = re.compile(r"array\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
 # A text or an object, and what numpy prints between two of them: Python would take two texts for one.
 _WITHOUT_COMMAS = re.compile(r"""((['"])(?:(?!\2)[^\\]|\\.)*+(?:\2|\\?\Z)|\})(\s+(?=['"{]))?""", re.DOTALL)
@@ -95,7 +96,7 @@ def _written(text: str) -> Json:
 def spoken(text: str) -> Turns:
     """The turns of a text in which Human and Assistant speak in turn, the human first, also as a template has it; or none."""
     if _BEGINS.search(text):
-        text = _BEGINS.sub(lambda at: f"\n\n{_MARKED.get(at[at.lastindex or 0].casefold(), 'system').title()}: ", text)
+        text = _BEGINS.sub(lambda mark: _MARKED.get(mark[mark.lastindex or 0].casefold(), "\n\nSystem: "), text)
         text = _ENDS.sub("", text)
     marks = list(_SPEAKER.finditer(text))
     if len(marks) < 2:

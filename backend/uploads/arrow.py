@@ -1,10 +1,9 @@
 """Rows of Parquet and Arrow files, the latter as Feather writes them or as `datasets.save_to_disk` streams them."""
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from backend.uploads import jsonl
 
@@ -85,7 +84,9 @@ def _shortened(value: Any, kind: Any) -> Any:
     if of.is_float32(kind) or of.is_float16(kind):
         if float(value).is_integer() and abs(value) < 2**53:
             return float(value)
-        return float(str((np.float32 if of.is_float32(kind) else np.float16)(value)))
+        width, least = ("f", 6) if of.is_float32(kind) else ("e", 3)  # digits that the type always keeps
+        rounded = (float(f"{value:.{digits}g}") for digits in range(least, 10))
+        return next((one for one in rounded if struct.pack(width, one) == struct.pack(width, value)), float(value))
     if of.is_map(kind):
         return [(_shortened(key, kind.key_type), _shortened(one, kind.item_type)) for key, one in value]
     if of.is_struct(kind):

@@ -67,11 +67,9 @@ def _rows(document: Document, notes: list[str], *, is_line: bool) -> Iterable[ob
             raise refused(OF_A_FOLDER)
         case {"splits": [str(), *_], **more} if not more:
             raise refused(OF_A_FOLDER)
-        case {"columns": list(columns), "data": [list(), *_] as rows, **more} if not is_line or more.keys() <= {
-            "index"
-        }:
+        case {"columns": list(names), "data": [list(), *_] as rows, **more} if not (is_line and {*more} - {"index"}):
             notes += [INDEX if list(more) == ["index"] else f"Left out: {', '.join(more):.200}"] if more else []
-            return _named([".".join(map(str, one)) if isinstance(one, list) else str(one) for one in columns], rows)
+            return _named([".".join(map(str, one)) if isinstance(one, list) else str(one) for one in names], rows)
         case {"schema": {"fields": _, "pandas_version": _, **more}, "data": [dict(), *_] as rows}:
             index = {"index"} if more.get("primaryKey") == ["index"] else set[str]()
             notes += [INDEX] if index else []

@@ -137,10 +137,8 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         if one in beside.values() and one.unasked == seen.CONSTANT and rank(one.name, seen.SYSTEM) is None
     ]
     if always and always[0].words >= 2:
-        return (
-            f"{always[0].name} + {prompt.name}",
-            f"the {always[0].name}, which is one throughout, and below it the {prompt.name}",
-        )
+        first = always[0].name
+        return f"{first} + {prompt.name}", f"the {first}, which is one throughout, and below it the {prompt.name}"
     passage = next((one for word, one in beside.items() if word in seen.PASSAGES and one.words >= 2), None)
     if passage is not None:
         return f"{passage.name} + {prompt.name}", f"the {passage.name}, and below it the {prompt.name}"
@@ -159,9 +157,8 @@ def _answer(columns: Sequence[SeenColumn], prompt: SeenColumn, options: Sequence
         return _answers_of(found[0])
     if prompt.chat and all(turns_in(cell)[-1:] and turns_in(cell)[-1]["role"] == "assistant" for cell in prompt.there):
         return f"{prompt.name}.{ANSWER}"
-    if plain(prompt.name) in ("q", "question", "f", "frage") and (
-        short := [one for one in usable if plain(one.name) == "a"]
-    ):
+    short = [one for one in usable if plain(one.name) == "a"]
+    if short and plain(prompt.name) in ("q", "question", "f", "frage"):
         return short[0].name
     others = [one for one in usable if one.unasked in (None, "holds numbers") and not tokens(one.name) & seen.IDS]
     return others[0].name if len(columns) == 2 and others else None
@@ -187,19 +184,18 @@ def _choices(
             if letters and not shown
             else {}
         )
-    answer, texts = answers[0], [text.strip() for text in answers[0].texts]
+    answer, nearly_all = answers[0], NEARLY_ALL * len(answers[0].there)
+    texts = [text.strip() for text in answer.texts]
     if lists:
         fields: dict[str, Json] = {"prompt_column": f"{name} + {lists[0].name}.{LETTERED}"}
         first = str(Cells(x=lists[0].there[0]).get(lettered)).splitlines()
         labels, inside = [line.partition(". ")[0] for line in first], f"{answer.name} in {lists[0].name}"
         pairs = [Cells({answer.name: a, lists[0].name: b}) for a, b in zip(answer.cells, lists[0].cells, strict=True)]
-        are_texts = sum(inside in pair for pair in pairs) >= NEARLY_ALL * len(answer.there)
+        are_texts = sum(inside in pair for pair in pairs) >= nearly_all
     else:
         labels, inside = sorted(options), ""
         cells = zip(answer.cells, *(one.cells for one in options.values()), strict=True)
-        are_texts = sum(as_text(one) in map(as_text, others) for one, *others in cells) >= NEARLY_ALL * len(
-            answer.there
-        )
+        are_texts = sum(as_text(one) in map(as_text, others) for one, *others in cells) >= nearly_all
         of_letters = all(label.upper() in labels for label in texts)
         if not are_texts and not of_letters and not set(texts) <= {str(place) for place in range(len(labels) + 1)}:
             return {}  # columns that are called a and b, and are something else

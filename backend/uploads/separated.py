@@ -12,7 +12,7 @@ from backend.uploads.jsonl import LONGEST_LINE, NumberedRow, Row, refused, requi
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\r\n])"?[,;|\t]*(?:\r\n?|\n)', re.IGNORECASE)  # Excel's
 _NAMES = re.compile(r"(?:[^\W\d][^.?!:\0]{0,39}\0)+")  # as no sentences look
-_NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 _INDEX = re.compile(r"(?:Unnamed: \d+)?")  # as pandas calls it
 
 

@@ -36,7 +36,6 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
             break
     is_pairs = query.use == "pairs"
     guessed = (roles.of_pairs if is_pairs else roles.of_task)(rows[:GUESSED_ROWS])
-    base = Survey(rows=len(rows), columns=guessed.columns[:1000])
     if query.prompt_column is None:
         found: dict[str, object] = {"question": guessed.question, "said": list(guessed.said)}
         fields = dict(guessed.fields)
@@ -44,7 +43,7 @@ def survey(path: Path, query: SurveyQuery) -> Survey:
         found, fields = {}, query.model_dump(exclude={"use", "template"} if is_pairs else {"use"}, exclude_none=True)
     if (set(PAIR) if is_pairs else {"prompt_column"}) <= fields.keys():
         found |= (of_pairs if is_pairs else of_task)(rows, fields)
-    return base.model_copy(update={"fields": fields, **found})
+    return Survey.model_validate({"rows": len(rows), "columns": guessed.columns[:1000], "fields": fields, **found})
 
 
 def of_task(rows: Sequence[Cells], fields: Mapping[str, Json]) -> dict[str, object]:

@@ -262,7 +262,7 @@ def _draw_partings(runs: Sequence[Run], shared: Mapping[int, int]) -> None:
             one for one in runs if one.id != run_id
         )
         with guard():
-            found = _parting(run, other)
+            found = _difference(run, other)
         st.caption(f":material/fork_right: {plain(parting(found, label(run), label(other)))}")
 
 
@@ -278,7 +278,7 @@ def parting(found: Difference, one: str, other: str) -> str:
     return f"{begins} They draw the same prompts; the first completions that differ are of step {count(found.step)}, group {found.group_index}."
 
 
-def _parting(run: Run, other: Run) -> Difference:
+def _difference(run: Run, other: Run) -> Difference:
     if run.status in TERMINAL and other.status in TERMINAL:
         return _of_ended((run.id, run.attempt), (other.id, other.attempt))
     return client().difference(run.id, other.id)

@@ -45,7 +45,8 @@ def columns_for(upload: Upload, described: Mapping[str, Json]) -> dict[str, Json
 
 def show_survey(draft: Draft, path: str, upload: Upload) -> list[str]:
     """What is to be decided first, then what the rows become; returns the names that a field may have."""
-    named = described if isinstance(described := draft.get(path), dict) else {}
+    described = draft.get(path)
+    named = described if isinstance(described, dict) else {}
     guess = survey_of(upload, named, guessed=True)
     if guess is None:
         return []

@@ -125,10 +125,11 @@ RIGHT: dict[str, tuple[str, bytes, list[dict[str, Any]], tuple[object, ...]]] = 
         parquet(pa.table({
             "a": pa.array([0.1, 16777215.0], pa.float32()),
             "b": pa.array([0.1, 2049 - 1], pa.float16()),
+            "f": pa.array([1 / 64, None], pa.float16()),
             "c": pa.array([[{"d": 0.3}], None], pa.list_(pa.struct([("d", pa.float32())]))),
             "e": [0.1, 1e300],
         })),
-        [{"a": 0.1, "b": 0.1, "c": [{"d": 0.3}], "e": 0.1}, {"a": 16777215.0, "b": 2048.0, "c": None, "e": 1e300}],
+        [{"a": 0.1, "b": 0.1, "f": 1 / 64, "c": [{"d": 0.3}], "e": 0.1}, {"a": 16777215.0, "b": 2048.0, "f": None, "c": None, "e": 1e300}],
         ("parquet", None, None),
     ),
     "Parquet with decimals": (
@@ -289,7 +290,8 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
     "100,000 columns": ("a.csv", ",".join(f"c{n}" for n in range(100_000)).encode() + b"\n1\n", "The file has 100,000 columns; an upload may have 256"),
     "100,000 columns of JSON": ("a.jsonl", json.dumps({f"c{n}": n for n in range(100_000)}).encode(), "line 1: brings the file to 100,000 columns; an upload may have 256"),
     "a column that is called twice": ("a.csv", b"a,a\n1,2\n", "Two columns are called a; rename one."),
-    "no names of columns": ("a.csv", b"1,2\n3,4\n", "The first row of a table names its columns, and here 1 stands there"),
+    "no names of columns": ("a.csv", b"1_0,2\n3,4\n", "The first row of a table names its columns, and here 1_0 stands there"),
+    "a name that is nearly a number": ("a.csv", b"1" * 200_000 + b"x,b\n1,2\n", "line 2: has a column whose name begins '11111111111111111111' and has 200,001 letters, not 200"),
     "a line of JSON, hardly longer than 4 MiB": ("a.jsonl", lambda: b'{"a": "' + b"x" * 4 * 2**20 + b'"}\n', "line 1: is longer than 4 MiB"),
     "zero bytes": ("a.csv", b"a,b\n1\x00,2\n", "The file is not a text: it has zero bytes"),
     "a program": ("a.csv", b"\x7fELF" + bytes(range(256)) * 20, "The file is not a text"),

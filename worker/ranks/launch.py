@@ -143,7 +143,7 @@ class Heard:
     """What is known of the processes and of their end, by rank."""
 
     pids: dict[int, int] = field(default_factory=dict)
-    children: dict[int, BaseProcess] = field(default_factory=dict)
+    seen: dict[int | None, BaseProcess] = field(default_factory=dict)  # by process id
     result: Any = None
     ended: set[int] = field(default_factory=set)
     codes: dict[int, int] = field(default_factory=dict)  # exit codes of those that ended before they were asked to
@@ -175,11 +175,9 @@ class Heard:
         elif name != "here":
             answers[name](rank, what)
 
-    def find_children(self) -> None:
-        """Find those that are here: `multiprocessing` may note a new one only after its first word."""
-        if len(self.children) < len(self.pids):
-            started = {child.pid: child for child in multiprocessing.active_children()}
-            self.children = {rank: started[pid] for rank, pid in self.pids.items() if pid in started} | self.children
+    def look(self) -> None:
+        """Note who has been started: what asks for them forgets those that ended."""
+        self.seen |= {child.pid: child for child in multiprocessing.active_children()}
 
     def own_failure(self) -> Fail | None:
         """What one of them said of its end, unless it only lost another."""
@@ -281,6 +279,10 @@ def _serve(
             heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
             known = first not in open_lines and not failure[2]
             until = min(until, time.monotonic() + (0.0 if known else farewell))
+        over = not thread.is_alive()
+        if over or len(heard.pids) == len(lines):  # not before: who is still to be started is handed the ends of all
+            for _, theirs in lines:
+                theirs.close()
         ready = wait(open_lines.values(), _LOOK_SECONDS)
         for rank, line in list(open_lines.items()):
             if line not in ready:
@@ -290,16 +292,13 @@ def _serve(
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
                 if rank not in heard.ended:
-                    if (child := heard.children.get(rank)) is not None:
+                    if (child := heard.seen.get(heard.pids.get(rank))) is not None:
                         heard.codes[rank] = _exit_code(child)
                     if rank == first or rank not in {failed for failed, *_ in heard.failed}:
                         until = min(until, time.monotonic() + last_words())
                 continue
             if message[0] == "here":
                 heard.pids[rank] = message[1]
-                if len(heard.pids) == len(lines):  # not before: who is still to be started is handed the ends of all
-                    for _, theirs in lines:
-                        theirs.close()  # they are the processes' alone from now on
             with suppress(OSError):  # it died while it waited for a reply
                 heard.take(rank, message, answers, line.send)
             if heard.refused is not None:
@@ -308,8 +307,9 @@ def _serve(
                 until = min(until, time.monotonic() + _LEAVE_SECONDS)
             elif heard.failed and not heard.ended and (message[0] == "failed" or (rank, message[0]) == (0, "ask")):
                 until = time.monotonic() + farewell
-        heard.find_children()
-        if not ready and not thread.is_alive():
+        if sum(pid in heard.seen for pid in heard.pids.values()) < len(lines):
+            heard.look()
+        if not ready and over:
             if part is None or first in heard.ended:
                 return
             until = min(until, time.monotonic() + last_words())

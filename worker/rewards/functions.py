@@ -130,7 +130,7 @@ def format_score(completion: Completion, *, tags: Sequence[str]) -> float:
 def length_score(completion: Completion, *, unit: str, minimum: int, maximum: int, ramp: int) -> float:
     """1 from `minimum` to `maximum`, falling in a straight line to 0 at `ramp` outside; `unit` is what is counted."""
     text = completion.text
-    length = {"tokens": completion.token_count, "words": len(text.split()), "characters": len(text)}[unit]
+    length = completion.token_count if unit == "tokens" else len(text.split() if unit == "words" else text)
     outside = max(minimum - length, length - maximum, 0)
     return max(0.0, 1 - outside / ramp)
 

@@ -209,7 +209,7 @@ def _rank(before: str, after: str, *, is_part: bool) -> int:
     called = _CALLED.search(before)
     if _SUPPOSING.match(after) or _COUNTS.match(after) or _SUPPOSED.search(before[: called and called.start("word")]):
         return 0
-    # Note: 1 fact is missing
+    # as in "Note: 1 fact is missing"
     is_remark = called and called["word"].startswith("not") and re.match(r"\s?[^\W\d]", after)
     if not is_part and (called is None or is_remark):
         return 0
