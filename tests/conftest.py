@@ -1,6 +1,7 @@
 """What tests of several parts share."""
 
 import gc
+import os
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _keep() -> None:
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_as_before() -> Iterator[None]:
+    """What torch's agent or Ray put into the environment goes with the module: what is forked must be like its parent."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from worker.tasks.arithmetic import problems
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-STEPS, CORRECT = 20, "rewards/correctness/mean"
+STEPS, CORRECT = 10, "rewards/correctness/mean"
 SUMS = [(f"Calculate {one.expression}", one.answer) for one in problems(3, 1, 9, ("+", "-", "x"), True)[:200]]
 
 
