@@ -173,10 +173,10 @@ def main() -> None:
             _require_guarded(settings)
             make_private(settings.home)
             Reserve(settings.home).give_up_if_full()
-            this = f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}"
-            there, advice = f"a backend already serves {settings.home}", "Stop it, or name another home with --home"
-            one = alone(settings.home / "backend.lock", this, lambda who: f"{there}: {who}. {advice}")
-            held.enter_context(one)
+            us = f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}"
+            served, advice = f"a backend already serves {settings.home}", "Stop it, or name another home with --home"
+            lock = alone(settings.home / "backend.lock", us, lambda who: f"{served}: {who}. {advice}")
+            held.enter_context(lock)
             sockets = listen(settings.backend_host, settings.backend_port)
             app = create_app(settings)
         gc.collect()

@@ -19,7 +19,7 @@ def examples(usual: int) -> int:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a configuration or body where something else could stand."""
+    """The places of a configuration or a body at which a value can be replaced."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client
 from backend.contract.grpo import GrpoConfig
+from backend.contract.stored import get
 from backend.contract.trl import differences, settings_for
 from backend.contract.trl_conversion import left_out, used_here
 from backend.contract.trl_parser import BESIDE, OURS
@@ -37,7 +38,7 @@ def trl_script(config: Mapping[str, Json], name: str, files: Mapping[str, str] |
     args = settings_for(config)
     adapter = {theirs: args.pop(name, None) for name, theirs in _ADAPTER.items()}
     is_adapted = args.pop("use_peft", False)
-    location, _, revision = str(used_here(config)["model"]["source"]).partition("@")  # type: ignore[index, call-overload]
+    location, _, revision = str(get(used_here(config), "model.source")).partition("@")
     loading: dict[str, Json] = {"dtype": "float32"}
     if revision and ":" not in location:
         loading["revision"] = revision

@@ -119,8 +119,11 @@ def _misfits(before: Mapping[str, Json], config: GrpoConfig, step: int) -> Itera
             )
     critics = [get(one, "algorithm.advantage.kind") == "gae" for one in (dict(before), now)]
     if critics[0] != critics[1]:
-        what = "has a value head, which this advantage would not train"
-        what = "has no value head, which this advantage needs" if critics[1] else what
-        yield FieldError("config.algorithm.advantage", f"the checkpoint {what}; clone the run to begin at step 0")
+        missing, idle = (
+            "no value head, which this advantage needs",
+            "a value head, which this advantage would not train",
+        )
+        what = missing if critics[1] else idle
+        yield FieldError("config.algorithm.advantage", f"the checkpoint has {what}; clone the run to begin at step 0")
     if config.budget.steps <= step:
         yield FieldError("config.budget.steps", f"the fork begins after {step} steps; let it have more")

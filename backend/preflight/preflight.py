@@ -156,8 +156,7 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         asked = {(message.field or "").rpartition(".")[0] for message in said if message.level == "error"}
         others = [one for one in facts.refused if (one.field or "").rpartition(".")[0] not in asked or not one.field]
         facts = replace(facts, given=body.given, refused=[*said, *others])
-        if body.parent_id is not None and body.fork_at is None:
-            facts = of_copy(tx, facts, config, body.parent_id)
-        elif body.parent_id is not None and body.fork_at is not None:
-            facts = of_fork(tx, facts, config, body.parent_id, body.fork_at)
+        if body.parent_id is not None:
+            given = tx, facts, config, body.parent_id
+            facts = of_copy(*given) if body.fork_at is None else of_fork(*given, body.fork_at)
     return preflight(config, facts)

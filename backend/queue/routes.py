@@ -122,6 +122,7 @@ async def several_reports(
 
 @with_reserve
 def _store(*, services: Services, run_id: int, body: bytes, secret: str, together: bool, _ending: bool) -> p.Accepted:
+    """Store the report that the body is, or `together` those that its lines are: all, or none."""
     bodies = reports.lines_of(body) if together else [body]
     sent = reports.parse_lines(bodies) if together else [reports.parse(body)]
     home, attempt = services.settings.home, sent[0].attempt

@@ -129,6 +129,6 @@ def _stretches(tx: Connection, part: Segment, names: Collection[str], width: int
     head = _raw(tx, part._replace(last=min(start - 1, high)), names) if low < start else {}
     tail = _raw(tx, part._replace(first=max(start, stop)), names) if max(start, stop) <= high else {}
     ends: list[dict[str, list[tuple[Any, ...]]]] = [
-        {name: [stretch_of(*point) for point in points] for name, points in part_.items()} for part_ in (head, tail)
+        {name: [stretch_of(*point) for point in points] for name, points in end.items()} for end in (head, tail)
     ]
     return _joined([ends[0], inner, ends[1]])

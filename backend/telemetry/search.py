@@ -60,14 +60,14 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
     if tx.dialect.name != "sqlite" or len(history.segments(tx, run_id)) > 1:  # a fork: rows of several runs and times
         return None
     index = INDEXES[table.name]
-    # the fewest that hold every letter: a search costs what reading their places costs, and each row is checked anyway
-    starts = (*range(0, len(term) - 3, 3), len(term) - 3)
-    of_term = list(dict.fromkeys(term[start : start + 3] for start in starts))[:ENOUGH]
-    trigrams = of_term if len(term) > 2 else _beginning(tx, index, term)
-    if trigrams is None:
-        return None
+    if len(term) > 2:
+        # the fewest that hold every letter: a search costs what reading their places costs, and each row is checked anyway
+        starts = (*range(0, len(term) - 3, 3), len(term) - 3)
+        trigrams: list[str] | None = list(dict.fromkeys(term[start : start + 3] for start in starts))[:ENOUGH]
+    else:
+        trigrams = _beginning(tx, index, term)
     if not trigrams:
-        return []
+        return None if trigrams is None else []
     # in double quotes nothing but those means anything
     quoted = ('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
     wanted = (" AND " if len(term) > 2 else " OR ").join(quoted)

@@ -127,7 +127,8 @@ def _asked(prompt: SeenColumn, columns: Sequence[SeenColumn]) -> tuple[str, str 
         for one in columns
         if one.name != prompt.name and one.there and one.share((str, int, float)) == 1.0
     }
-    named_so, both = beside | {plain(prompt.name): prompt}, ("instruction", "input")
+    both = ("instruction", "input")
+    named_so = beside | {plain(prompt.name): prompt}
     if plain(prompt.name) in both and all(word in named_so for word in both):
         first, second = (named_so[word].name for word in both)
         return f"{first} + {second}", "the instruction, and below it the input, where there is one"

@@ -41,9 +41,8 @@ async def create_upload(services: ServicesDep, request: Request, query: Annotate
             suffix, on_rows = ending_of(query.name + query.suffix), partial(_rows_so_far.__setitem__, query.progress)
             notes = [query.note] if query.note else []
             keep = partial(store.keep, services, query.name, file, suffix=suffix, notes=notes, on_rows=on_rows)
-            return await to_thread.run_sync(
-                keep, limiter=services.conversions
-            )  # once fewer are read than may be at once
+            # once fewer files are read than may be at once
+            return await to_thread.run_sync(keep, limiter=services.conversions)
     finally:
         _rows_so_far.pop(query.progress, None)
 

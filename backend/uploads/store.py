@@ -144,7 +144,7 @@ def columns_before(tx: Connection, upload_id: int, use: str) -> tuple[int, dict[
     """The newest run that read the upload as a task or as pairs, and the columns that it named."""
     query = select(run.c.id, run.c.config).where(run.c.upload_id == upload_id).order_by(run.c.id.desc()).limit(20)
     for run_id, config in tx.execute(query):
-        data = use == "pairs" and config.get("pairs")
+        data = config.get("pairs") if use == "pairs" else None
         data = data or get_field(config, "task") or get_field(config, "pairs.task")
         if isinstance(data, dict) and ("chosen_column" in data) == (use == "pairs"):
             usual = SurveyQuery().model_dump()

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import streamlit as st
 
@@ -83,7 +82,7 @@ def _step_keys(run: Run, step: int) -> None:
     steps = [summary.step for summary in known_steps(run)]
     place = bisect_left(steps, step)
     after = place + 1 if _at(steps, place) == step else place
-    _draw_pair("step", _at(steps, place - 1), _at(steps, after), partial(st.session_state.__setitem__, _ASKED))
+    _draw_pair("step", _at(steps, place - 1), _at(steps, after), lambda to: st.session_state.update({_ASKED: to}))
 
 
 def _draw_pair(name: str, back: int | None, forth: int | None, move: Callable[[int], None]) -> None:

@@ -31,6 +31,9 @@ COLUMNS = 3
 AT_ONCE = 2 * COLUMNS
 KEPT = 5.0  # seconds for which a chart of a run that has not moved is not computed again
 POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps divide evenly into it
+_ON_PAIRS = "A step reads pairs and updates the weights"
+_SAMPLED = "A step samples completions, scores them and updates the weights"
+_ENDED = "**No step was done, so there is nothing to draw.** The Log says what happened until the end."
 _SCRIPT = """
 export default function ({ parentElement, setStateValue }) {
   const place = parentElement.host ?? parentElement
@@ -184,11 +187,6 @@ def in_sight(key: str) -> bool:
 
     _place(key=f"place-{key}", on_seen_change=seen)
     return False
-
-
-_ON_PAIRS = "A step reads pairs and updates the weights"
-_SAMPLED = "A step samples completions, scores them and updates the weights"
-_ENDED = "**No step was done, so there is nothing to draw.** The Log says what happened until the end."
 
 
 def _draw_first_step(run: Run) -> None:

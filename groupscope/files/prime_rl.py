@@ -9,7 +9,7 @@ from groupscope.files.verifiers import TRACES, Episodes, about, has_episodes
 
 
 def _recognises(path: Path) -> bool:
-    """A folder with `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl`, `metrics.jsonl`: by its first episode."""
+    """A folder with `metrics.jsonl` and `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl`: by its first episode."""
     return any(map(has_episodes, _first_files(path)))
 
 

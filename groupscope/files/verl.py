@@ -49,7 +49,8 @@ class _Places:
     def __init__(self, path: Path) -> None:
         folders = [path, *_inside(path, folders=True)] if path.is_dir() else []
         of_steps = [folder for folder in folders if _first_row(folder)]
-        self.validations = [  # verl writes both alike; a validation's rows have their reward once more, under its name
+        # verl writes both alike; a validation's rows have their reward once more, under its name
+        self.validations = [
             folder for folder in of_steps if "val" in folder.name.lower() or "reward" in _first_row(folder)
         ]
         self.rollouts = [folder for folder in of_steps if folder not in self.validations]
