@@ -279,8 +279,8 @@ def _serve(
             heard.failed = [one for one in heard.failed if one[0] != failure[0]] + [failure]
             known = first not in open_lines and not failure[2]
             until = min(until, time.monotonic() + (0.0 if known else farewell))
-        over = not thread.is_alive()
-        if over or len(heard.pids) == len(lines):  # not before: who is still to be started is handed the ends of all
+        over, all_here = not thread.is_alive(), len(heard.pids) == len(lines)
+        if over or all_here:  # not before: who is still to be started is handed the ends of all
             for _, theirs in lines:
                 theirs.close()
         ready = wait(open_lines.values(), _LOOK_SECONDS)
@@ -292,7 +292,8 @@ def _serve(
             except (EOFError, OSError):  # it died, perhaps in the midst of a word
                 del open_lines[rank]
                 if rank not in heard.ended:
-                    if (child := heard.seen.get(heard.pids.get(rank))) is not None:
+                    # where one never came, torch's agent killed the others
+                    if (all_here or not over) and (child := heard.seen.get(heard.pids.get(rank))) is not None:
                         heard.codes[rank] = _exit_code(child)
                     if rank == first or rank not in {failed for failed, *_ in heard.failed}:
                         until = min(until, time.monotonic() + last_words())

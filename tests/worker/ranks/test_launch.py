@@ -120,6 +120,16 @@ class SlowToHandOver:
         return str, ("hello",)
 
 
+class FatalToTheSecond:
+    """What the second process does not survive."""
+
+    times = 0
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        self.times += 1
+        return (os.abort, ()) if self.times == 2 else (str, ("hello",))
+
+
 def leave(ranks: Ranks, device: torch.device, line: Line) -> None:
     if ranks.first:
         raise Interrupted("paused")
@@ -170,6 +180,13 @@ def test_a_process_that_is_there_before_the_next_is_started_takes_nothing_from_i
     with patch.object(Heard, "take", autospec=True, side_effect=Heard.take) as take:
         everybody, *_ = run(talk, SlowToHandOver(take), double=lambda number: 2 * number)
     assert [word for *_, word in everybody] == ["hello", "hello"]
+
+
+def test_a_process_that_dies_while_it_starts_is_not_taken_for_another() -> None:
+    with patch.object(ProcessContext, "_join_procs_with_timeout"):  # which would wait for half a minute
+        told = failure(talk, FatalToTheSecond())
+    assert "no reason is known" in told.error.message
+    assert "SIGABRT" in str(told.error.details)
 
 
 @pytest.mark.parametrize("which", [0, 1])
