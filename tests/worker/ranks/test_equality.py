@@ -2,8 +2,8 @@
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from worker.rollout.vllm_engine import VllmEngine
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]
 
-STEPS = 10
+STEPS = 6
 RECIPE = {card.id: card.config for card in RECIPES}
 SAMPLING = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
 PENALISED = {"kl": {"beta": 0.04}}
@@ -78,42 +78,37 @@ def of_all(report: dict[str, Any]) -> dict[str, Any]:
     return {name: of for name, of in report["metrics"].items() if not name.startswith(BY_RANK)}
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outcome]:
-    """What one process makes of a variant."""
-    folder = tmp_path_factory.mktemp("alone")
-    return cache(lambda name, steps: trained(ALONE, folder, [name], steps)[name])
+SIZES = [(2, 2), (3, 3)]  # processes, and parts of the weights: of four prompts three processes have two, one and one
+ALSO_AT = {(2, 1): ["ppo with a value head", "lora", "a reference that follows"], (4, 2): ["gspo with two updates"]}
+OTHERS = [name for name in VARIANTS if all(name not in names for names in ALSO_AT.values())]
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("count", "shards", "names", "steps"),
+    ("sizes", "names", "steps"),
     [
-        (2, 2, ["dapo with refill", "ppo with a value head", "unequal numbers of micro-batches"], 2),
+        ([(2, 2)], ["dapo with refill", "ppo with a value head", "unequal numbers of micro-batches"], 2),
         *(
-            pytest.param(*given, STEPS, marks=pytest.mark.long)
-            for given in [
-                (2, 2, [*VARIANTS]),
-                (3, 3, [*VARIANTS]),  # four prompts: two, one and one
-                (2, 1, ["ppo with a value head", "lora", "a reference that follows"]),
-                (4, 2, ["gspo with two updates"]),
-            ]
+            pytest.param(sizes, names, STEPS, marks=pytest.mark.long)
+            for sizes, names in [(SIZES, OTHERS), *(([*SIZES, size], names) for size, names in ALSO_AT.items())]
         ),
     ],
 )
 def test_several_processes_train_what_one_trains(
-    tmp_path: Path, alone: Callable[[str, int], Outcome], count: int, shards: int, names: Sequence[str], steps: int
+    tmp_path: Path, sizes: Sequence[tuple[int, int]], names: Sequence[str], steps: int
 ) -> None:
-    first, *others = together(count, shards, tmp_path, trained, tmp_path, names, steps)
-    for name in names:
-        reports, traces, weights = alone(name, steps)
-        assert apart(reports, first[name][0], name) == []
-        assert len(traces) == steps
-        assert apart(traces, first[name][1], f"{name}, traces", by=2e-6) == []
-        for *_, own in (first[name], *(other[name] for other in others)):
-            assert own.keys() == weights.keys()
-            for parameter, values in weights.items():
-                assert torch.allclose(own[parameter], values, rtol=0, atol=1e-10), (name, parameter)
+    alone = trained(ALONE, tmp_path / "alone", names, steps)
+    for count, shards in sizes:
+        folder = tmp_path / f"{count} and {shards}"
+        first, *others = together(count, shards, folder, trained, folder, names, steps)
+        for name, (reports, traces, weights) in alone.items():
+            assert apart(reports, first[name][0], name) == []
+            assert len(traces) == steps
+            assert apart(traces, first[name][1], f"{name}, traces", by=2e-6) == []
+            for *_, own in (first[name], *(other[name] for other in others)):
+                assert own.keys() == weights.keys()
+                for parameter, values in weights.items():
+                    assert torch.allclose(own[parameter], values, rtol=0, atol=1e-10), (name, parameter)
 
 
 # ---- with one server
