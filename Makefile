@@ -81,7 +81,7 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 mutants: $(VENV)/.test browser ## Take each protection of tests/mutants.toml away and see its test fail (about an hour)
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
-test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (22 minutes)
+test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long --durations 10
 
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)

@@ -51,7 +51,7 @@ def cycle(site: Site, waiting: int) -> int:
     return following
 
 
-@pytest.mark.parametrize("cycles", [6, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("cycles", [6, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 def test_runs_and_event_streams_that_ended_leave_no_file_and_no_thread_behind(site: Site, cycles: int) -> None:
     processes = [psutil.Process(site.backend().pid), psutil.Process(site.worker().pid)]
     waiting = site.client.create_run(tiny_run(100_000, every=0)).id

@@ -39,8 +39,8 @@ def test_runs_of_two_processes_of_which_either_is_killed_at_any_moment_finish(si
     worker = site.worker(**TOGETHER)
     random = Random(10)
     for _ in range(10):
-        run = create(site, 40)
-        site.wait_for_step(run.id, random.randrange(20))
+        run = create(site, 24)
+        site.wait_for_step(run.id, random.randrange(10))
         os.kill(random.choice(ranks_of(worker.pid)), signal.SIGKILL)
         ended = site.wait_for_end(run.id)
         assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
