@@ -100,9 +100,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
     parser.add_argument("-k", default="", help="only mutants whose name has this word")
     parser.add_argument("--record", action="store_true", help="write the test that fails in place of its file")
+    parser.add_argument(
+        "--after", type=Path, help="what an interrupted run printed: those that it saw die are left out"
+    )
     asked, listed = parser.parse_args(), tomllib.loads(LIST.read_text())["mutant"]
     listed = [one for one in listed if not (asked.record and ONE_TEST.fullmatch(one["test"]))]
-    wanted = [one for one in listed if asked.k in one["name"]]
+    dead = set(re.findall(r"killed  (.+)", asked.after.read_text())) if asked.after else set()
+    wanted = [one for one in listed if asked.k in one["name"] and one["name"] not in dead]
     among, living, numbers, trees = definitions(ROOT), list[str](), count(1), Queue[Path]()
 
     def run_all(of_one_file: list[dict[str, str]]) -> None:
