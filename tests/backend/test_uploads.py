@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 from acting import GRPO, Actor, api_error
+from processes import wait_until
 from serving import Backend, Backends
 
 from backend.contract.client import ApiError, Client, Unreachable
@@ -197,14 +198,14 @@ def test_uploads_that_are_too_large_together_are_refused_before_any_is_copied(
 
 
 def test_two_files_are_read_at_once_and_the_others_wait(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert, lock, both = store.convert, threading.Lock(), threading.Barrier(2, timeout=60)
+    convert, lock, limiter = store.convert, threading.Lock(), backend.services.conversions
     reading, at_once = [0], list[int]()
 
     def counted(*args: Any, **kwargs: Any) -> conversion.Contents:
         with lock:
             reading[0] += 1
-            at_once.append(reading[0])
-        both.wait()
+        wait_until(lambda: at_once or limiter.statistics().tasks_waiting == 4 or reading[0] > 2, "four wait for two")
+        at_once.append(reading[0])
         try:
             return convert(*args, **kwargs)
         finally:
