@@ -39,6 +39,7 @@ BETWEEN_STEPS = {
     STARTING: "starting",
     "evaluation": "evaluating",
     "probes": "sampling the probes",
+    "prompts": "looking at the prompts",
     "pairs": "sampling the pairs",
     "gradients": "comparing the gradients",
     "repeat": "doing steps of the trunk again",

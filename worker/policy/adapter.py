@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from peft import LoraConfig, LoraModel, PeftModel
+from peft import LoraConfig, LoraModel, PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 from transformers import PreTrainedModel
 
@@ -47,18 +47,37 @@ def settings_of(folder: Path) -> dict[str, object]:
 
 
 def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False) -> PeftModel:
-    """The base with the adapter of a folder. Raises RunFailure `model_unavailable`."""
+    """The base with the adapter of a folder, whole. Raises RunFailure `model_unavailable`, also if the two do not belong together."""
     _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
-        return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
+        model = PeftModel.from_pretrained(
+            base, str(folder), config=config, is_trainable=trainable, torch_device="cpu"
+        )
+        _require_whole(model, _keys(folder))
+        return model
+
+
+def _keys(folder: Path) -> set[str]:
+    with safe_open(folder / WEIGHTS, "np") as weights:
+        return set(weights.keys())
+
+
+def _require_whole(adapted: PeftModel, brought: set[str]) -> None:
+    """Raises ValueError unless the file has what the adapters consist of, and nothing that found no place: PEFT would be silent."""
+    asked = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    known = {f"base_model.model.{name}" for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters()}
+    for names, what in ((asked - brought, "lacks"), (brought - asked - known, "has, and its base has no place for,")):
+        if names:
+            text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200}); its keys may have been renamed"
+            raise ValueError(f"{text}, or it belongs to another base")
 
 
 def lacks(folder: Path, names: Iterable[str]) -> list[str]:
     """Which of these parameters of its base an adapter does not bring itself. Raises RunFailure `model_unavailable`."""
     _require_weights(folder)
-    with opening(partial(_unavailable, folder)), safe_open(folder / WEIGHTS, "np") as weights:
-        own = set(weights.keys())
+    with opening(partial(_unavailable, folder)):
+        own = _keys(folder)
     return [name for name in sorted(names) if f"base_model.model.{name}" not in own]
 
 
@@ -70,8 +89,9 @@ def _require_weights(folder: Path) -> None:
 
 
 def merged(adapted: PeftModel, folder: Path) -> PreTrainedModel:
-    """The base with the adapter of a folder as part of its weights."""
+    """The base with the adapter of a folder as part of its weights, all of which can be trained."""
     model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+    model.requires_grad_(True)
     model.name_or_path = str(folder)
     return model
 

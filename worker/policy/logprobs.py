@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
+from worker.errors import RunFailure
 from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
 from worker.policy.packing import Packing
+from worker.policy.recomputing import recomputing
 from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import gathered
@@ -169,11 +171,20 @@ class TrainingPass:
         return float(apart_M.max()), _ROUNDING
 
     def check(self, batch: TokenBatch) -> None:
-        """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
+        """The first time: hold each path, as it trains, against a plain forward on the longest completions, and drop those that differ.
+
+        Raises RunFailure `training_pass_differs` if transformers' own training pass differs, too: the model does there something else.
+        """
         if self._checked:
             return
         batch = batch.largest_among(self._ranks)
-        while self._paths and (difference := self._difference(batch)):
+        while difference := self._difference(batch):
+            if not self._paths:
+                raise RunFailure(
+                    "training_pass_differs",
+                    f"The log-probs of this model in training are {difference} apart from those of a plain forward: something in it works "
+                    "only while it trains, such as dropout or noise. Turn that off in its config.json, or choose another model.",
+                )
             path = self._paths.pop(0)
             self._remark(
                 f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
@@ -194,7 +205,7 @@ class TrainingPass:
             tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, tokens, prompt_tokens=tokens), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
-                with torch.enable_grad():  # the way that trains
+                with torch.enable_grad(), recomputing(self._model):  # the way that trains
                     logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
                 with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
                     apart, allowed = self.apart_from_plain(few, logprob_M)

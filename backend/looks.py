@@ -1,0 +1,87 @@
+"""Looks at the prompts of a configuration by a worker that has nothing else to do: in memory, since a worker keeps what it found.
+
+A form asks, and never waits: the next free worker that has the model gets the wish with its answer to a claim, and says what it found.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.config import RunConfig
+from backend.contract.grpo import GrpoConfig
+from backend.contract.model import checkpoint_of
+from backend.contract.preflight import NOT_LOOKED, Message
+from backend.contract.records import Worker
+from backend.contract.task import Dataset, digest
+
+MOST = 100  # wishes, and answers, that are kept
+WISHED_SECONDS = 30.0  # a form that is still open asks again
+
+
+class Looks:
+    """Wishes by their key, and what was found. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wished: OrderedDict[str, tuple[float, dict[str, Json]]] = OrderedDict()
+        self._found: OrderedDict[str, p.PromptsLook] = OrderedDict()
+
+    def of(self, config: GrpoConfig, now: float) -> p.PromptsLook | None:
+        """What was found in the prompts of this configuration; None, and a wish, where nobody has looked yet."""
+        whole = config.model_dump(mode="json")
+        key = digest(repr([whole["model"]["source"], whole["task"], config.sampling.max_new_tokens]))
+        with self._lock:
+            if key not in self._found:
+                self._wished[key] = now, whole
+                _cut(self._wished)
+            return self._found.get(key)
+
+    def wish(self, sources: Iterable[str], now: float) -> p.LookWish | None:
+        """The newest wish for one of these models, which is then this worker's."""
+        with self._lock:
+            for key, (at, config) in reversed(self._wished.items()):
+                model = config["model"]
+                if now - at < WISHED_SECONDS and isinstance(model, dict) and model["source"] in set(sources):
+                    del self._wished[key]
+                    return p.LookWish(key=key, config=config)
+        return None
+
+    def found(self, key: str, look: p.PromptsLook) -> None:
+        """A worker says what it found."""
+        with self._lock:
+            self._found[key] = look
+            self._wished.pop(key, None)
+            _cut(self._found)
+
+
+def _cut(kept: OrderedDict[str, Any]) -> None:
+    while len(kept) > MOST:
+        kept.popitem(last=False)
+
+
+def said(config: RunConfig, looks: Looks, alive: Iterable[Worker], now: float) -> Iterator[Message]:
+    """What a form says of the prompts of a person's own rows, as the model reads them."""
+    if not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
+        return
+    found, field = looks.of(config, now), "task.prompt_column"
+    if found is None:
+        free = any(_has(worker, config.model.source) for worker in alive if worker.run_id is None)
+        looks_now = free and checkpoint_of(config.model.source) is None
+        text = NOT_LOOKED if looks_now else f"{NOT_LOOKED}: no free worker has it; the run looks at every prompt before its first step"
+        yield Message(level="info", field=field, text=text)
+        return
+    if found.problem:
+        level = "warning" if config.task.leave_out_unfit else "error"
+        fix: dict[str, Json] | None = None if config.task.leave_out_unfit or not found.unfit else {"task.leave_out_unfit": True}
+        yield Message(level=level, field=field, text=found.problem, fix=fix)
+    for remark in found.remarks:
+        yield Message(level="warning", field=field, text=remark)
+    if not found.problem:
+        yield Message(level="info", field=field, text=f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens")
+
+
+def _has(worker: Worker, source: str) -> bool:
+    return source.startswith("builtin:") or source in {one.source for one in worker.models}

@@ -1,0 +1,209 @@
+"""A look at every prompt before step 0: each is rendered by the model's template and counted, and what cannot be asked is named.
+
+What was found is kept by the hash of all that it depends on, so that a later attempt, or a look before the launch, is not made twice.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from backend.contract.task import Dataset
+from worker.errors import RunFailure
+from worker.policy.chat import Chat, embedded, error_line
+from worker.ranks.ranks import ALONE, Ranks
+from worker.tasks.items import Item, Items, Prompted
+
+BATCH = 512  # prompts between two looks at whether somebody asked to end
+KEPT = 200  # results; the oldest go
+MOST_NAMED = 5
+_FORM = 1  # of what is kept: another one when a look finds other things
+Show = Callable[[str, int, int], None]
+LOOKING = "prompts"  # the phase
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How prompts are read: the tokenizer with its template, and the longest sequence in tokens (None: not known)."""
+
+    chat: Chat
+    context: int | None
+
+    @staticmethod
+    def of(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> "Reader":
+        """As a policy of this configuration would read them."""
+        return Reader(Chat(tokenizer, rows=embedded(config)), context_of(config))
+
+
+def context_of(config: PreTrainedConfig) -> int | None:
+    """The longest sequence in tokens that a model was made for; None if its configuration does not say."""
+    limit = getattr(config, "max_position_embeddings", None)
+    return int(limit) if isinstance(limit, int) else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found: of how many prompts, the longest in tokens; by their places those that cannot be asked, and why; what else to say."""
+
+    prompts: int
+    longest: int = 0
+    unfit: dict[int, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+_LOOK = TypeAdapter(Look)
+
+
+def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, kept: Path | None = None) -> Look:
+    """Render and count all of them. `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results."""
+    place = None if kept is None else kept / f"{_digest(items, reader, new_tokens)}.json"
+    if place is not None and (found := _read(place)) is not None:
+        return found
+    unfit: dict[int, str] = {}
+    longest = rendered_twice = thinking = 0
+    marks = reader.chat.marks
+    for start in range(0, len(items), BATCH):
+        show(LOOKING, start, len(items))
+        batch = items[start : start + BATCH]
+        for at, read in enumerate(_encoded(batch, reader.chat), start):
+            if isinstance(read, str):
+                unfit[at] = read
+                continue
+            text, ids = read
+            longest = max(longest, len(ids))
+            if why := _too_long(len(ids), reader.context, new_tokens):
+                unfit[at] = why
+            thinking += text.endswith(("<think>", "<think>\n"))
+            rendered_twice += any(mark in items[at].question for mark in marks)
+    look = Look(len(items), longest, unfit, tuple(_remarks(items, reader.chat, rendered_twice, thinking)))
+    if place is not None:
+        _keep(place, look)
+    return look
+
+
+def _encoded(batch: Sequence[Item], chat: Chat) -> list[tuple[str, list[int]] | str]:
+    """Each prompt's text and token ids, or why it has none."""
+    with suppress(Exception):  # one by one, then, to see which
+        texts, rendered = [chat.text(item) for item in batch], {chat.is_rendered(item) for item in batch}
+        if len(rendered) == 1:
+            return list(zip(texts, chat.tokens(texts, rendered=rendered.pop()), strict=True))
+    found: list[tuple[str, list[int]] | str] = []
+    for item in batch:
+        try:
+            found.append(chat.encode(item))
+        except RunFailure as failure:
+            found.append(failure.message)
+        except Exception as error:  # noqa: BLE001 — a template is somebody's program
+            found.append(f"the model's chat template refuses it: {error_line(error)}")
+    return found
+
+
+def _too_long(tokens: int, context: int | None, new_tokens: int) -> str:
+    if not tokens:
+        return "it has no tokens; give it some text, or a chat template"
+    if context is None or tokens + new_tokens <= context:
+        return ""
+    return f"{tokens:,} tokens and {new_tokens:,} new ones are more than the model's context of {context:,}"
+
+
+def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: int) -> Iterable[str]:
+    asked = f"{len(items):,} prompts"
+    if rendered_twice:
+        yield (
+            f"{rendered_twice:,} of {asked} hold {', '.join(sorted(chat.marks))[:100]}, which the chat template writes, too: they seem to "
+            "be rendered already, and are rendered again; set prompt_format to raw"
+        )
+    if thinking:
+        yield f"{thinking:,} of {asked} end with an opening <think>, so that a completion begins inside the thoughts"
+    if items and chat.is_rendered(items[0]) and not chat.ends_turns:
+        ends = ", ".join(map(repr, chat.tokenizer.convert_ids_to_tokens(sorted(chat.stop_ids)))) or "no token"
+        yield (
+            f"the chat template ends an assistant's turn with none of the tokens that end a completion ({ends}): completions may run to "
+            "max_new_tokens; set stop texts, or choose a model whose template and tokenizer belong together"
+        )
+
+
+def fit(
+    items: Items, task: Prompted, reader: Reader, new_tokens: int, show: Show, kept: Path | None = None, *, ranks: Ranks = ALONE
+) -> tuple[Items, tuple[str, ...]]:
+    """The items that can be asked, and what the log should say of them: of a data set that says so the others are left out.
+
+    All of its processes call it together, and the first one looks. Raises RunFailure `prompts_unfit` where nothing may be left out, or
+    too little would be left.
+    """
+    asked = [*items.train, *items.held_out]
+    look = ranks.of_first(look_at(asked, reader, new_tokens, show, kept) if ranks.first else Look(0))
+    if not look.unfit:
+        return items, look.remarks
+    gone = {id(asked[place]) for place in look.unfit}
+    train, held_out = (_without(part, gone) for part in (items.train, items.held_out))
+    parts = [(_without(part, gone), share) for part, share in items.parts]
+    enough = train and all(part for part, _ in parts) and bool(held_out) == bool(items.held_out)
+    if not enough or not getattr(task, "leave_out_unfit", False):
+        raise unfit(asked, task, look)
+    said = f"{len(gone):,} of {look.prompts:,} prompts are left out; the first: {next(iter(look.unfit.values()))}"
+    return replace(items, train=train, held_out=held_out, parts=parts), (*look.remarks, said)
+
+
+def _without(items: Sequence[Item], gone: set[int]) -> list[Item]:
+    return [item for item in items if id(item) not in gone]
+
+
+def unfit(items: Sequence[Item], task: Prompted, look: Look) -> RunFailure:
+    """That prompts cannot be asked: which, why, and what to do."""
+    named = [f"{_name(items[at], task)}: {why}" for at, why in islice(look.unfit.items(), MOST_NAMED)]
+    more = f"; and {len(look.unfit) - MOST_NAMED:,} more" if len(look.unfit) > MOST_NAMED else ""
+    advice = "Mend them, or choose another model"
+    if any("context of" in why for why in look.unfit.values()):
+        advice += ", or lower max_new_tokens"
+    if any(message["role"] == "system" for at in look.unfit for message in items[at].messages or ()):
+        advice += "; a template that refuses a system message needs an empty system_prompt"
+    if isinstance(task, Dataset):
+        advice += "; with leave_out_unfit they are left out"
+    return RunFailure(
+        "prompts_unfit",
+        f"{len(look.unfit):,} of {look.prompts:,} prompts cannot be asked of this model. {'; '.join(named)}{more}. {advice}.",
+    )
+
+
+def _name(item: Item, task: Prompted) -> str:
+    if item.row is not None:
+        return f"Row {item.row}, column {getattr(task, 'prompt_column', 'prompt')}"
+    return f"“{' '.join(item.question.split())[:60]}”"
+
+
+def _digest(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
+    tokenizer: Any = reader.chat.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    how = backend.to_str() if backend is not None else repr(tokenizer)
+    hashed = sha256(repr((_FORM, reader.context, reader.chat.rows, new_tokens, tokenizer.chat_template)).encode())
+    hashed.update(how.encode())
+    hashed.update(repr(sorted(map(str, tokenizer.special_tokens_map.items()))).encode())
+    for item in items:
+        hashed.update(repr((item.question, item.messages)).encode(errors="surrogatepass"))
+    return hashed.hexdigest()[:32]
+
+
+def _read(place: Path) -> Look | None:
+    try:
+        return _LOOK.validate_json(place.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _keep(place: Path, look: Look) -> None:
+    """Nothing depends on its being kept: a full disk is no reason to end a run."""
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_suffix(f".{os.getpid()}.partial")
+        partial.write_bytes(_LOOK.dump_json(look))
+        os.replace(partial, place)
+        for old in sorted(place.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-KEPT]:
+            old.unlink(missing_ok=True)
