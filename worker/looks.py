@@ -19,7 +19,7 @@ from worker.worker import Worker
 log = logging.getLogger(__name__)
 
 
-class Looks:
+class Looker:
     """Takes one wish at a time. A run is never waited for: as soon as the worker has one, it leaves the look."""
 
     def __init__(self, worker: Worker) -> None:
