@@ -14,7 +14,7 @@ from backend.contract.config import RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import NOT_LOOKED, Message
-from backend.contract.records import Worker
+from backend.contract.records import Offers, Worker
 from backend.contract.task import Dataset, digest
 
 MOST = 100  # wishes, and answers, that are kept
@@ -62,26 +62,40 @@ def _cut(kept: OrderedDict[str, Any]) -> None:
         kept.popitem(last=False)
 
 
-def said(config: RunConfig, looks: Looks, alive: Iterable[Worker], now: float) -> Iterator[Message]:
+def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -> Iterator[Message]:
     """What a form says of the prompts of a person's own rows, as the model reads them."""
     if not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
         return
     found, field = looks.of(config, now), "task.prompt_column"
     if found is None:
-        free = any(_has(worker, config.model.source) for worker in alive if worker.run_id is None)
+        free = any(_has(worker, config.model.source) for worker in alive if not _busy(worker))
         looks_now = free and checkpoint_of(config.model.source) is None
-        text = NOT_LOOKED if looks_now else f"{NOT_LOOKED}: no free worker has it; the run looks at every prompt before its first step"
+        text = (
+            NOT_LOOKED
+            if looks_now
+            else f"{NOT_LOOKED}: no free worker has it; the run looks at every prompt before its first step"
+        )
         yield Message(level="info", field=field, text=text)
         return
     if found.problem:
         level = "warning" if config.task.leave_out_unfit else "error"
-        fix: dict[str, Json] | None = None if config.task.leave_out_unfit or not found.unfit else {"task.leave_out_unfit": True}
+        fix: dict[str, Json] | None = (
+            None if config.task.leave_out_unfit or not found.unfit else {"task.leave_out_unfit": True}
+        )
         yield Message(level=level, field=field, text=found.problem, fix=fix)
     for remark in found.remarks:
         yield Message(level="warning", field=field, text=remark)
     if not found.problem:
-        yield Message(level="info", field=field, text=f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens")
+        yield Message(
+            level="info",
+            field=field,
+            text=f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens",
+        )
 
 
-def _has(worker: Worker, source: str) -> bool:
+def _busy(worker: Offers) -> bool:
+    return isinstance(worker, Worker) and worker.run_id is not None
+
+
+def _has(worker: Offers, source: str) -> bool:
     return source.startswith("builtin:") or source in {one.source for one in worker.models}

@@ -11,6 +11,8 @@ import argparse
 import tempfile
 import threading
 import time
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -78,11 +80,9 @@ def stop_after(items: list[Item], reader: Reader) -> float:
         if len(moments) > 10:
             raise Interrupted
 
-    try:
+    with suppress(Interrupted):
         look_at(items, reader, 64, show)
-    except Interrupted:
-        pass
-    return max(after - before for before, after in zip(moments, moments[1:], strict=False))
+    return max(after - before for before, after in pairwise(moments))
 
 
 if __name__ == "__main__":

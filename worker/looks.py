@@ -11,7 +11,7 @@ from backend.contract.protocol import LookFound, LookWish, PromptsLook
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure
 from worker.policy.loading import load_reader
-from worker.policy.sources import resolve
+from worker.policy.sources import Pretrained, resolve
 from worker.tasks.fitting import Reader, look_at, unfit
 from worker.tasks.loading import load_items
 from worker.worker import Worker
@@ -53,11 +53,12 @@ class Looker:
             source = resolve(
                 config.model.source, converted=settings.models, root=settings.model_root, checkpoint=None, make=False
             )
-            if source.name and not Path(source.location).is_dir():
-                raise Interrupted  # it is made when a run needs it
+            _require_there(source)
             loaded = load_items(config.task, fetch_upload=worker.client.upload_content)
             items = [*loaded.train, *loaded.held_out]
-            found = look_at(items, Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, settings.looks)
+            found = look_at(
+                items, Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, settings.looks
+            )
         except (Interrupted, Unreachable):
             raise
         except RunFailure as refused:
@@ -67,5 +68,15 @@ class Looker:
             return PromptsLook(problem=failure(1, error).error.message)
         problem = unfit(items, config.task, found).message if found.unfit else ""
         return PromptsLook(
-            prompts=found.prompts, longest=found.longest, unfit=len(found.unfit), problem=problem, remarks=[*found.remarks]
+            prompts=found.prompts,
+            longest=found.longest,
+            unfit=len(found.unfit),
+            problem=problem,
+            remarks=[*found.remarks],
         )
+
+
+def _require_there(source: Pretrained) -> None:
+    """Raises Interrupted for a model that is made when a run needs it."""
+    if source.name and not Path(source.location).is_dir():
+        raise Interrupted

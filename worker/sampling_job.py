@@ -49,7 +49,9 @@ def run_sample(
         channels.load("model", config.steps)
         policy = load_model()
         reader, new_tokens = Reader(policy.chat, policy.context), config.decoding.max_new_tokens
-        asked, remarks = fit(Items(items, []), config.task or config, reader, new_tokens, channels.fetching(config.steps))
+        asked, remarks = fit(
+            Items(items, []), config.task or config, reader, new_tokens, channels.fetching(config.steps)
+        )
         items = [*asked.train]
         policy.remarks += remarks
     with ExitStack() as opened:

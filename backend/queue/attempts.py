@@ -132,7 +132,10 @@ def _again(tx: Connection, run_id: int, sent: p.Fail) -> bool:
     """Whether the attempt before met the same crash in the same step: then nothing will change it, and a third one is no use."""
     before = sent.attempt - 1
     same = (log_line.c.attempt == before) & (log_line.c.level == "error") & (log_line.c.message == _ended(before, sent))
-    if sent.error.code != "crash" or tx.execute(select(log_line.c.id).where(log_line.c.run_id == run_id, same)).first() is None:
+    if (
+        sent.error.code != "crash"
+        or tx.execute(select(log_line.c.id).where(log_line.c.run_id == run_id, same)).first() is None
+    ):
         return False
     return _reached(tx, run_id, before) == _reached(tx, run_id, sent.attempt)
 

@@ -63,7 +63,10 @@ def follow(draft: Draft, drawn: Preflight | None) -> None:
 
 def _ask_again(draft: Draft, drawn: Preflight | None) -> None:
     with suppress(Unreachable, ApiError):
-        if client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at) != drawn:
+        if (
+            client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
+            != drawn
+        ):
             draw_again()
 
 

@@ -23,7 +23,12 @@ def asking(backend: Backend, *prompts: str, **task: Json) -> dict[str, Json]:
     """A configuration that asks these prompts, of an upload."""
     rows = "\n".join(json.dumps({"prompt": prompt, "answer": "5"}) for prompt in prompts)
     upload = backend.client.upload(f"{len(prompts)}.jsonl", rows.encode())
-    source: dict[str, Json] = {"kind": "dataset", "source": f"upload:{upload.id}", "prompt_column": "prompt", "answer_column": "answer"}
+    source: dict[str, Json] = {
+        "kind": "dataset",
+        "source": f"upload:{upload.id}",
+        "prompt_column": "prompt",
+        "answer_column": "answer",
+    }
     return {**GRPO, "task": {**source, **task}}
 
 
@@ -64,7 +69,7 @@ def test_rows_that_do_not_fit_are_named_with_a_way_on_before_the_launch(backend:
     worker = free_worker(backend, tmp_path)
     worker.ask()
     for leave in (False, True):
-        config = asking(backend, "Calculate 1 + 1", "Calculate 3 + 1", "1 + " * 3000, held_out=0, leave_out_unfit=leave)
+        config = asking(backend, "Calculate 1 + 1", "Calculate 3 + 1", "1 + " * 3000, leave_out_unfit=leave)
         of_prompts(backend, config)
         look(backend, worker)
         [found] = of_prompts(backend, config)

@@ -31,12 +31,15 @@ from worker.tasks.items import Item, Items
 
 TINY = Path(resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None).location)
 SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+GROUPED: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 8}
 ALL = Model(gradient_checkpointing=True)
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
+)
 STRIPS = CHATML.replace(
     "{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' else m['content'] }}"
 )
@@ -45,11 +48,24 @@ STRIPS = CHATML.replace(
 def families() -> list[Any]:
     """Architectures whose layers drop in training, and others; each small, with random weights."""
     dropping = {"opt": {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.1, "attention_dropout": 0.1}}
-    dropping |= {"gpt2": {}, "gptj": {"rotary_dim": 8}, "biogpt": {}, "xglm": {"ffn_dim": 48}, "bloom": {"hidden_dropout": 0.1}}
-    dropping |= {"gpt_neox": {"hidden_dropout": 0.1, "attention_dropout": 0.1}, "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1}}
-    dropping |= {"codegen": {"rotary_dim": 8}, "stablelm": {"hidden_dropout": 0.1}, "falcon": {"hidden_dropout": 0.1}}
+    dropping |= {
+        "gpt2": {},
+        "gptj": {"rotary_dim": 8},
+        "biogpt": {},
+        "xglm": {"ffn_dim": 48},
+        "bloom": {"hidden_dropout": 0.1},
+    }
+    dropping |= {
+        "gpt_neox": {"hidden_dropout": 0.1, "attention_dropout": 0.1},
+        "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
+    }
+    dropping |= {
+        "codegen": {"rotary_dim": 8},
+        "stablelm": {"hidden_dropout": 0.1, **GROUPED},
+        "falcon": {"hidden_dropout": 0.1},
+    }
     plain = "llama mistral qwen2 qwen3 gemma gemma2 olmo olmo2 starcoder2 granite smollm3 helium".split()
-    return [pytest.param(kind, more, id=kind) for kind, more in {**dropping, **dict.fromkeys(plain, {})}.items()]
+    return [pytest.param(kind, more, id=kind) for kind, more in {**dropping, **dict.fromkeys(plain, GROUPED)}.items()]
 
 
 class Brought:
@@ -83,7 +99,9 @@ class Brought:
 
     def family(self, kind: str, **more: object) -> None:
         tokenizer = AutoTokenizer.from_pretrained(self.folder)
-        config = AutoConfig.for_model(kind, **{**SIZES, **more, "vocab_size": len(tokenizer), "max_position_embeddings": 128})
+        config = AutoConfig.for_model(
+            kind, **{**SIZES, **more, "vocab_size": len(tokenizer), "max_position_embeddings": 128}
+        )
         config.pad_token_id, config.bos_token_id, config.eos_token_id = None, None, tokenizer.eos_token_id
         torch.manual_seed(0)
         (self.folder / "model.safetensors").unlink()
@@ -132,7 +150,9 @@ def trains_as_plain(policy: Policy, expected: Any = None) -> None:
 
 
 @pytest.mark.parametrize(("kind", "more"), families())
-def test_layers_with_dropout_and_others_train_as_a_plain_forward(brought: Brought, kind: str, more: dict[str, Any]) -> None:
+def test_layers_with_dropout_and_others_train_as_a_plain_forward(
+    brought: Brought, kind: str, more: dict[str, Any]
+) -> None:
     brought.family(kind, **more)
     policy = load_policy(ALL, brought.source, CPU)
     trains_as_plain(policy, AutoModelForCausalLM.from_pretrained(brought.folder, dtype=torch.float32).eval())
@@ -148,7 +168,9 @@ def test_all_weights_or_new_adapters_train_from_an_adapter(brought: Brought, tmp
 
 
 UNUSUAL: dict[str, Callable[[Brought], object]] = {
-    "weights that the model does not use": lambda one: one.weights(lambda held: {**held, "vision.proj": torch.zeros(3)}),
+    "weights that the model does not use": lambda one: one.weights(
+        lambda held: {**held, "vision.proj": torch.zeros(3)}
+    ),
     "fewer layers than its files hold": lambda one: one.config(num_hidden_layers=1, layer_types=None),
     "half precision": lambda one: one.weights(lambda held: {name: each.half() for name, each in held.items()}),
     "twice in its folder": lambda one: shutil.copy(
@@ -170,7 +192,9 @@ def test_a_model_that_lies_twice_in_its_folder_has_the_size_of_what_is_loaded(br
     UNUSUAL["twice in its folder"](brought)
     offered = OfferedModels(brought.folder.parent, brought.folder, brought.folder)
     offered.look()
-    assert [one.parameters for one in offered.models] == [sum(one.numel() for one in load_file(TINY / "model.safetensors").values())]
+    assert [one.parameters for one in offered.models] == [
+        sum(one.numel() for one in load_file(TINY / "model.safetensors").values())
+    ]
 
 
 def _renamed(held: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -200,7 +224,7 @@ REFUSED: dict[str, tuple[Callable[[Brought], object], str]] = {
         kind: (lambda one, kind=kind, more=more: one.family(kind, **more), "it has recurrent layers")  # type: ignore[misc]
         for kind, more in {
             "mamba": {"state_size": 4},
-            "lfm2": {"num_key_value_heads": 2},
+            "lfm2": {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]},
             "qwen3_next": {"num_key_value_heads": 2, "num_experts": 2, "num_experts_per_tok": 1},
             "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
         }.items()
@@ -209,7 +233,9 @@ REFUSED: dict[str, tuple[Callable[[Brought], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "says"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_trained_is_refused_by_name(brought: Brought, change: Callable[[Brought], object], says: str) -> None:
+def test_what_cannot_be_trained_is_refused_by_name(
+    brought: Brought, change: Callable[[Brought], object], says: str
+) -> None:
     change(brought)
     with pytest.raises(RunFailure, match="cannot be loaded") as refused:
         load_policy(Model(), brought.source, CPU)
@@ -223,11 +249,9 @@ def test_what_cannot_be_trained_is_refused_by_name(brought: Brought, change: Cal
 def test_an_adapter_in_part_is_refused(brought: Brought, tmp_path: Path, change: Any, resumed: bool) -> None:
     folder = brought.adapter(tmp_path / "adapter")
     save_file(change(load_file(folder / "adapter_model.safetensors")), folder / "adapter_model.safetensors")
+    base, lora = (brought.source, Lora(rank=2)) if resumed else (Pretrained(str(folder), None, brought.source), None)
     with pytest.raises(RunFailure, match=r"adapter_model.safetensors (lacks|has)"):
-        if resumed:
-            load_policy(Model(lora=Lora(rank=2)), brought.source, CPU, resume=folder)
-        else:
-            load_policy(Model(), Pretrained(str(folder), None, brought.source), CPU)
+        load_policy(Model(lora=lora), base, CPU, resume=folder if resumed else None)
 
 
 def test_a_reference_in_part_is_refused_at_a_resume(brought: Brought, tmp_path: Path) -> None:
@@ -286,7 +310,10 @@ def test_prompts_rendered_twice_and_open_thoughts_are_remarked_on(brought: Broug
     brought.chatml(CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}"))
     asked = [chat_item("<|im_start|>user\n1 + 1"), chat_item("1 + 1")]
     _, remarks = fit(Items(asked, []), Dataset(source="upload:1"), reader_of(brought), 8, quiet)
-    assert [said.split(",")[0].split(" end ")[0].split(" hold ")[0] for said in remarks] == ["1 of 2 prompts", "2 of 2 prompts"]
+    assert [said.split(",")[0].split(" end ")[0].split(" hold ")[0] for said in remarks] == [
+        "1 of 2 prompts",
+        "2 of 2 prompts",
+    ]
 
 
 UNFIT: dict[str, tuple[str | None, list[Item], str]] = {
@@ -343,7 +370,7 @@ def test_pairs_that_cannot_be_read_are_named_or_left_out(brought: Brought, wante
     made = [Pair(f"{row}", "1 + 1", None, answer, Response("3"), row) for row, answer in ((1, short), (7, long))]
     source = DatasetPairs(source="upload:1", leave_out_unfit=wanted)
     if not wanted:
-        with pytest.raises(RunFailure, match="row 7, “1 . 1”: a prompt with its completion has"):
+        with pytest.raises(RunFailure, match=r"row 7, “1 \+ 1”: a prompt with its completion has"):
             fit_pairs(Pairs(made, [], 0), source, objective, quiet)
         return
     left, said = fit_pairs(Pairs(made, [], 0), source, objective, quiet)

@@ -51,9 +51,7 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
     _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
-        model = PeftModel.from_pretrained(
-            base, str(folder), config=config, is_trainable=trainable, torch_device="cpu"
-        )
+        model = PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
         _require_whole(model, _keys(folder))
         return model
 
@@ -66,7 +64,9 @@ def _keys(folder: Path) -> set[str]:
 def _require_whole(adapted: PeftModel, brought: set[str]) -> None:
     """Raises ValueError unless the file has what the adapters consist of, and nothing that found no place: PEFT would be silent."""
     asked = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    known = {f"base_model.model.{name}" for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters()}
+    known = {
+        f"base_model.model.{name}" for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters()
+    }
     for names, what in ((asked - brought, "lacks"), (brought - asked - known, "has, and its base has no place for,")):
         if names:
             text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200}); its keys may have been renamed"

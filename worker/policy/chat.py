@@ -111,9 +111,7 @@ class Chat:
             return item.question
         if not self._templated:
             return "\n\n".join(message["content"] for message in item.messages)
-        return str(
-            self.tokenizer.apply_chat_template(list(item.messages), tokenize=False, add_generation_prompt=True)
-        )
+        return str(self.tokenizer.apply_chat_template(list(item.messages), tokenize=False, add_generation_prompt=True))
 
     def tokens(self, texts: Sequence[str], *, rendered: bool) -> list[list[int]]:
         """The token ids of prompts; a rendered one has its special tokens already.

@@ -6,7 +6,14 @@ from typing import Literal, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
@@ -58,9 +65,7 @@ def load_policy(
     return policy
 
 
-def _with_adapters(
-    source: Pretrained, lora: Lora, resume: Path | None, seed: int, remarks: list[str]
-) -> PeftModel:
+def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int, remarks: list[str]) -> PeftModel:
     base = _causal_lm(source, remarks)
     name_base(base, source.name or source.location)
     if resume is not None:

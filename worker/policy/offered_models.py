@@ -166,7 +166,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     # transformers goes by the type alone, and old or own names of an architecture say no less
     named = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     causal = any(kind in _TRAINABLE or (named and "CausalLM" in kind) for kind in kinds)
-    problem = f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
+    problem: str | None = f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
     if causal:
         with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
             problem = why_untrainable(config)

@@ -15,9 +15,7 @@ def without_dropout(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        for name, value in vars(module).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+        vars(module).update(dict.fromkeys(_drops(module), 0.0))
 
 
 def recomputes(model: torch.nn.Module) -> bool:
@@ -33,10 +31,23 @@ def recomputing(model: torch.nn.Module) -> Iterator[None]:
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     layers = [layer for layer in layers if getattr(layer, "gradient_checkpointing", False)]
+    configs = {
+        id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
+    }
+    # some layers read there, at each pass, what they drop
+    dropped = [(config, _drops(config)) for config in configs.values() if layers]
     for layer in layers:
         layer.training = True
+    for config, shares in dropped:
+        vars(config).update(dict.fromkeys(shares, 0.0))
     try:
         yield
     finally:
+        for config, shares in dropped:
+            vars(config).update(shares)
         for layer in layers:
             layer.training = False
+
+
+def _drops(owner: object) -> dict[str, float]:
+    return {name: value for name, value in vars(owner).items() if "drop" in name and isinstance(value, float)}

@@ -12,8 +12,10 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
     quantized = getattr(config, "quantization_config", None) or getattr(text, "quantization_config", None)
     if quantized:
         by = quantized.get("quant_method") if isinstance(quantized, dict) else getattr(quantized, "quant_method", None)
-        method = f" ({str(getattr(by, 'value', by)):.50})" if by else ""
-        return f"it is quantized{method}, and quantized weights cannot be trained; choose the model that it was made from"
+        method = f" ({getattr(by, 'value', by)!s:.50})" if by else ""
+        return (
+            f"it is quantized{method}, and quantized weights cannot be trained; choose the model that it was made from"
+        )
     kinds = getattr(text, "layer_types", None)
     if (isinstance(kinds, list) and not _RECURRENT.isdisjoint(kinds)) or _keeps_a_state(config):
         return "it has recurrent layers, and only models whose layers are all of attention are sampled and trained here"

@@ -131,7 +131,14 @@ def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: i
 
 
 def fit(
-    items: Items, task: Prompted, reader: Reader, new_tokens: int, show: Show, kept: Path | None = None, *, ranks: Ranks = ALONE
+    items: Items,
+    task: Prompted,
+    reader: Reader,
+    new_tokens: int,
+    show: Show,
+    kept: Path | None = None,
+    *,
+    ranks: Ranks = ALONE,
 ) -> tuple[Items, tuple[str, ...]]:
     """The items that can be asked, and what the log should say of them: of a data set that says so the others are left out.
 
