@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    with tempfile.TemporaryDirectory() as folder, tqdm(total=len(items), unit="prompt") as bar:
+    with tempfile.TemporaryDirectory() as folder, tqdm(total=len(items), unit="prompt", mininterval=5) as bar:
         began = time.perf_counter()
         look = look_at(items, reader, 64, lambda phase, done, total: bar.update(done - bar.n), Path(folder))
         seconds = time.perf_counter() - began

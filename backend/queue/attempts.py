@@ -129,7 +129,7 @@ def _ended(number: int, sent: p.Fail) -> str:
 
 
 def _again(tx: Connection, run_id: int, sent: p.Fail) -> bool:
-    """Whether the attempt before met the same crash in the same step: then nothing will change it, and a third one is no use."""
+    """Whether the attempt before met the same crash in the same step: a third one would meet it, too."""
     before = sent.attempt - 1
     same = (log_line.c.attempt == before) & (log_line.c.level == "error") & (log_line.c.message == _ended(before, sent))
     if (

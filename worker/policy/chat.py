@@ -46,7 +46,7 @@ class Chat:
 
     @cached_property
     def end(self) -> int | None:
-        """The token that the template writes behind an assistant's turn; None without a template, or if it is no special token.
+        """The token that the template writes behind an assistant's turn; None without a template, or if something else stands there.
 
         Models are trained to end with it, and in some tokenizers it is not the end-of-text token.
         """

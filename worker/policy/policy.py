@@ -46,7 +46,7 @@ class Policy:
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
         without_dropout(model)
-        self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
+        self.model, self.device, self._dtype = model, device, dtype
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         self.chat = Chat(tokenizer, ends if isinstance(ends, list) else [ends], rows=embedded(self.config))
         self.ranks = ranks
@@ -61,6 +61,11 @@ class Policy:
         """What training will still take of the device's memory, where anything trains: the sampler leaves it free."""
         self.updates = 0
         """How often the weights changed since they were loaded. A copy of them is compared by this number."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer."""
+        return self.chat.tokenizer
 
     @property
     def adapted(self) -> bool:

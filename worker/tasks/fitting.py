@@ -3,6 +3,7 @@
 What was found is kept by the hash of all that it depends on, so that a later attempt, or a look before the launch, is not made twice.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -189,7 +190,9 @@ def _name(item: Item, task: Prompted) -> str:
 def _digest(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
     tokenizer: Any = reader.chat.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    how = backend.to_str() if backend is not None else repr(tokenizer)
+    how = repr(tokenizer)
+    if backend is not None:  # but for what each call sets anew
+        how = repr({**json.loads(backend.to_str()), "truncation": None, "padding": None})
     hashed = sha256(repr((_FORM, reader.context, reader.chat.rows, new_tokens, tokenizer.chat_template)).encode())
     hashed.update(how.encode())
     hashed.update(repr(sorted(map(str, tokenizer.special_tokens_map.items()))).encode())
@@ -206,7 +209,7 @@ def _read(place: Path) -> Look | None:
 
 
 def _keep(place: Path, look: Look) -> None:
-    """Nothing depends on its being kept: a full disk is no reason to end a run."""
+    """Nothing depends on its being kept: no run ends because a disk is full."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_suffix(f".{os.getpid()}.partial")
