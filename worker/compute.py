@@ -54,7 +54,7 @@ from worker.rollout.engines import load_engine
 from worker.sampling_job import earlier_groups, run_sample
 from worker.settings import Settings, is_store, store_name
 from worker.store import Show, Store
-from worker.tasks.fitting import Reader, fit
+from worker.tasks.fitting import Reader, fit, kept_below
 from worker.tasks.items import Items
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -381,7 +381,7 @@ def _items(
     channels.load("task", steps)
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
     reader = Reader.of(*load_reader(source))
-    show, kept = channels.fetching(steps), worker.settings.looks
+    show, kept = channels.fetching(steps), kept_below(worker.settings.home)
     return fit(items, config.task, reader, config.sampling.max_new_tokens, show, kept, ranks=ranks)
 
 

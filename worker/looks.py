@@ -12,7 +12,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.failure import failure
 from worker.policy.loading import load_reader
 from worker.policy.sources import Pretrained, resolve
-from worker.tasks.fitting import Reader, look_at, unfit
+from worker.tasks.fitting import Reader, kept_below, look_at, unfit
 from worker.tasks.loading import load_items
 from worker.worker import Worker
 
@@ -57,7 +57,7 @@ class Looker:
             loaded = load_items(config.task, fetch_upload=worker.client.upload_content)
             items = [*loaded.train, *loaded.held_out]
             found = look_at(
-                items, Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, settings.looks
+                items, Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, kept_below(settings.home)
             )
         except (Interrupted, Unreachable):
             raise

@@ -188,11 +188,6 @@ class Settings(BaseSettings):
         return self.home.resolve() / "models"
 
     @property
-    def looks(self) -> Path:
-        """Where it is kept what was found in prompts."""
-        return self.home.resolve() / "prompts"
-
-    @property
     def own_rewards(self) -> Path:
         """Where a person's own rewards lie."""
         return self.home.resolve() / OWN_REWARDS

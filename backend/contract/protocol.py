@@ -137,7 +137,7 @@ class LookFound(Record):
 
 
 class ClaimReply(Record):
-    """`claim` is None when nothing waits that this worker could run; it asks again after `ask_again_seconds`, or looks at prompts."""
+    """`claim` is None when nothing waits that this worker could run; it looks at prompts, or asks again after `ask_again_seconds`."""
 
     claim: Claim | None = None
     look: LookWish | None = None

@@ -128,7 +128,8 @@ class Rows(Prompted):
     )
     leave_out_unfit: bool = Field(
         False,
-        description="Leave out the rows that the model cannot be asked: too long for it, or refused by its chat template. Otherwise the run ends before its first step and names them.",
+        description="Leave out the rows that the model cannot be asked: too long for it, or refused by its chat template. "
+        "Otherwise the run ends before its first step and names them.",
         exclude_if=lambda leave: not leave,  # so what was stored before it is what it was
     )
 

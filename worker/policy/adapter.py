@@ -47,7 +47,7 @@ def settings_of(folder: Path) -> dict[str, object]:
 
 
 def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False) -> PeftModel:
-    """The base with the adapter of a folder, whole. Raises RunFailure `model_unavailable`, also if the two do not belong together."""
+    """The base with the adapter of a folder, whole. Raises RunFailure `model_unavailable`, also if these do not fit."""
     _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
@@ -62,15 +62,15 @@ def _keys(folder: Path) -> set[str]:
 
 
 def _require_whole(adapted: PeftModel, brought: set[str]) -> None:
-    """Raises ValueError unless the file has what the adapters consist of, and nothing that found no place: PEFT would be silent."""
+    """Raises ValueError unless the file has what the adapters consist of, and nothing without a place: PEFT would be silent."""
     asked = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
     known = {
         f"base_model.model.{name}" for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters()
     }
     for names, what in ((asked - brought, "lacks"), (brought - asked - known, "has, and its base has no place for,")):
         if names:
-            text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200}); its keys may have been renamed"
-            raise ValueError(f"{text}, or it belongs to another base")
+            text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200})"
+            raise ValueError(f"{text}; its keys may have been renamed, or it belongs to another base")
 
 
 def lacks(folder: Path, names: Iterable[str]) -> list[str]:

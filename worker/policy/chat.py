@@ -35,7 +35,10 @@ def error_line(error: Exception) -> str:
 
 
 class Chat:
-    """A tokenizer with its template; `ends` are tokens that end a completion whatever the template says, `rows` those of the embedding."""
+    """A tokenizer with its template.
+
+    `ends` are tokens that end a completion whatever the template says; `rows` is how many have an embedding (None: all).
+    """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, ends: Iterable[int | None] = (), *, rows: int | None = None
@@ -46,7 +49,7 @@ class Chat:
 
     @cached_property
     def end(self) -> int | None:
-        """The token that the template writes behind an assistant's turn; None without a template, or if something else stands there.
+        """The special token that the template writes behind an assistant's turn; None if there is none, or no template.
 
         Models are trained to end with it, and in some tokenizers it is not the end-of-text token.
         """
@@ -88,7 +91,7 @@ class Chat:
         return self._templated and self._behind(answer) is None
 
     def _behind(self, answer: str) -> str | None:
-        """What the template writes behind an assistant's answer; None without a template, or if it does not write the answer whole."""
+        """What the template writes behind an assistant's answer; None if it does not write the answer whole, or at all."""
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
         try:
             rendered = str(self.tokenizer.apply_chat_template(turns, tokenize=False)) if self._templated else ""
@@ -123,8 +126,8 @@ class Chat:
             names = ", ".join(map(repr, self.tokenizer.convert_ids_to_tokens(beyond[:5])))
             raise RunFailure(
                 "tokens_beyond_embedding",
-                f"the tokenizer gives {names} the ids from {beyond[0]} on, and the model has embeddings for {self.rows} tokens: call "
-                f"model.resize_token_embeddings({len(self.tokenizer)}) and save it again, or take these tokens out of the tokenizer",
+                f"the tokenizer gives {names} the ids from {beyond[0]} on, and the model has embeddings for {self.rows} tokens: "
+                f"call model.resize_token_embeddings({len(self.tokenizer)}) and save it again, or take them out of the tokenizer",
             )
         return ids
 

@@ -39,8 +39,8 @@ def load_policy(
 ) -> Policy:
     """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
 
-    With `reference`, the source's weights are kept to compare with. Without `fast`, transformers' plain forward does all. Raises RunFailure
-    `model_unavailable`, also if a weight is missing: transformers would draw it at random.
+    With `reference`, the source's weights are kept to compare with. Without `fast`, transformers' plain forward does all.
+    Raises RunFailure `model_unavailable`, also if a weight is missing: transformers would draw it at random.
     """
     remarks: list[str] = []
     if config.lora is not None:
@@ -95,7 +95,7 @@ def with_new_adapters(
 
 
 def load_reader(source: Pretrained) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
-    """What reads prompts before any weight is loaded: the tokenizer, and the configuration of the weights. Raises as `load_policy`."""
+    """What reads prompts before any weight is loaded: the tokenizer, and the weights' configuration. Raises as `load_policy`."""
     weights = source
     while weights.base is not None:
         weights = weights.base

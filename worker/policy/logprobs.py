@@ -171,20 +171,16 @@ class TrainingPass:
         return float(apart_M.max()), _ROUNDING
 
     def check(self, batch: TokenBatch) -> None:
-        """The first time: hold each path, as it trains, against a plain forward on the longest completions, and drop those that differ.
+        """The first time: hold each path, as it trains, against a plain forward on the longest completions.
 
-        Raises RunFailure `training_pass_differs` if transformers' own training pass differs, too: the model does there something else.
+        Those that differ are dropped. Raises RunFailure `training_pass_differs` if transformers' own training pass differs, too.
         """
         if self._checked:
             return
         batch = batch.largest_among(self._ranks)
         while difference := self._difference(batch):
             if not self._paths:
-                raise RunFailure(
-                    "training_pass_differs",
-                    f"The log-probs of this model in training are {difference} apart from those of a plain forward: something in it works "
-                    "only while it trains, such as dropout or noise. Turn that off in its config.json, or choose another model.",
-                )
+                raise _differs(difference)
             path = self._paths.pop(0)
             self._remark(
                 f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
@@ -266,6 +262,14 @@ class TrainingPass:
             support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
         hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None
         return hidden_M_H, TokenStatistics(logprob_M, entropy_M, support_logprob_M)
+
+
+def _differs(difference: str) -> RunFailure:
+    return RunFailure(
+        "training_pass_differs",
+        f"The log-probs of this model in training are {difference} apart from those of a plain forward: something in it "
+        "works only while it trains, such as dropout or noise. Turn that off in its config.json, or choose another model.",
+    )
 
 
 def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Training passes without dropout: it would make the first ratio differ from 1, and the log-probs from those that were sampled by."""
+"""Training passes without dropout: it would make the first ratio differ from 1."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A look at every pair before step 0: each is rendered and counted, and what the model cannot read is named, or left out if that is wanted."""
+"""A look at every pair before step 0: each is rendered and counted, and what the model cannot read is named, or left out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ def fit_pairs(
 ) -> tuple[Pairs, str]:
     """The pairs that the model can read, and what the log should say of the others; "" for nothing.
 
-    `show` gets the pairs done and their total, and may raise. Raises RunFailure `pairs_unfit` where nothing may be left out, or nothing
-    would be left.
+    `show` gets the pairs done and their total, and may raise. Raises RunFailure `pairs_unfit` where nothing may be left out, or
+    nothing would be left.
     """
     every, unfit = [*pairs.train, *pairs.held_out], dict[int, str]()
     for at, pair in enumerate(every):
@@ -43,8 +43,8 @@ def fit_pairs(
 def _refusal(source: DatasetPairs | SampledPairs, named: Sequence[str], unfit: int, of: int) -> RunFailure:
     more = f"; and {unfit - MOST_NAMED:,} more" if unfit > MOST_NAMED else ""
     way = ", or set pairs.leave_out_unfit to leave them out" if isinstance(source, DatasetPairs) else ""
-    text = f"{unfit:,} of {of:,} pairs cannot be read by this model. {'; '.join(named)}{more}. Mend them, or choose another model{way}."
-    return RunFailure("pairs_unfit", text)
+    which = f"{unfit:,} of {of:,} pairs cannot be read by this model. {'; '.join(named)}{more}."
+    return RunFailure("pairs_unfit", f"{which} Mend them, or choose another model{way}.")
 
 
 def _why_not(pair: Pair, objective: Objective) -> str:

@@ -1,6 +1,6 @@
 """A look at every prompt before step 0: each is rendered by the model's template and counted, and what cannot be asked is named.
 
-What was found is kept by the hash of all that it depends on, so that a later attempt, or a look before the launch, is not made twice.
+What was found is kept by the hash of all that it depends on: no prompt is looked at twice.
 """
 
 import json
@@ -30,6 +30,11 @@ Show = Callable[[str, int, int], None]
 LOOKING = "prompts"  # the phase
 
 
+def kept_below(home: Path) -> Path:
+    """Where it is kept what was found in prompts."""
+    return home.resolve() / "prompts"
+
+
 @dataclass(frozen=True)
 class Reader:
     """How prompts are read: the tokenizer with its template, and the longest sequence in tokens (None: not known)."""
@@ -51,7 +56,7 @@ def context_of(config: PreTrainedConfig) -> int | None:
 
 @dataclass(frozen=True)
 class Look:
-    """What was found: of how many prompts, the longest in tokens; by their places those that cannot be asked, and why; what else to say."""
+    """What was found: `longest` in tokens; by their places the prompts that cannot be asked, and why; what else to say."""
 
     prompts: int
     longest: int = 0
@@ -63,7 +68,10 @@ _LOOK = TypeAdapter(Look)
 
 
 def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, kept: Path | None = None) -> Look:
-    """Render and count all of them. `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results."""
+    """Render and count all of them.
+
+    `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results.
+    """
     place = None if kept is None else kept / f"{_digest(items, reader, new_tokens)}.json"
     if place is not None and (found := _read(place)) is not None:
         return found
@@ -118,16 +126,16 @@ def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: i
     asked = f"{len(items):,} prompts"
     if rendered_twice:
         yield (
-            f"{rendered_twice:,} of {asked} hold {', '.join(sorted(chat.marks))[:100]}, which the chat template writes, too: they seem to "
-            "be rendered already, and are rendered again; set prompt_format to raw"
+            f"{rendered_twice:,} of {asked} hold {', '.join(sorted(chat.marks))[:100]}, which the chat template writes, too: "
+            "they seem to be rendered already, and are rendered again; set prompt_format to raw"
         )
     if thinking:
         yield f"{thinking:,} of {asked} end with an opening <think>, so that a completion begins inside the thoughts"
     if items and chat.is_rendered(items[0]) and not chat.ends_turns:
         ends = ", ".join(map(repr, chat.tokenizer.convert_ids_to_tokens(sorted(chat.stop_ids)))) or "no token"
         yield (
-            f"the chat template ends an assistant's turn with none of the tokens that end a completion ({ends}): completions may run to "
-            "max_new_tokens; set stop texts, or choose a model whose template and tokenizer belong together"
+            f"the chat template ends an assistant's turn with none of the tokens that end a completion ({ends}): completions "
+            "may run to max_new_tokens; set stop texts, or choose a model whose template and tokenizer belong together"
         )
 
 
@@ -143,8 +151,8 @@ def fit(
 ) -> tuple[Items, tuple[str, ...]]:
     """The items that can be asked, and what the log should say of them: of a data set that says so the others are left out.
 
-    All of its processes call it together, and the first one looks. Raises RunFailure `prompts_unfit` where nothing may be left out, or
-    too little would be left.
+    All of its processes call it together, and the first one looks. Raises RunFailure `prompts_unfit` where nothing may be left
+    out, or too little would be left.
     """
     asked = [*items.train, *items.held_out]
     look = ranks.of_first(look_at(asked, reader, new_tokens, show, kept) if ranks.first else Look(0))

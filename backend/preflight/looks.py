@@ -1,6 +1,7 @@
 """Looks at the prompts of a configuration by a worker that has nothing else to do: in memory, since a worker keeps what it found.
 
-A form asks, and never waits: the next free worker that has the model gets the wish with its answer to a claim, and says what it found.
+A form asks, and never waits: the next free worker that has the model gets the wish with the answer to its claim, and says what
+it found.
 """
 
 import threading
