@@ -108,10 +108,11 @@ def _cut(text: str, lines: int, columns: int) -> int:
     return near + 1 if near >= 0 else place
 
 
-# Where an invisible joiner takes its meaning from what would load, lead elsewhere, be HTML, or be one of Streamlit's own signs. It goes
-# into every such place, code included: what is code to this program and none to the browser's would be a way in.
+# Where an invisible joiner takes its meaning from what would load, lead elsewhere, be HTML, or be a sign of Streamlit's own. In
+# code, too: what is code to this program and none to the browser's would be a way in.
 _HARM = re.compile(
-    r"(?<=\])(?=[(\[:])|(?<=!)(?=\[)|(?<=<)(?=[a-z/!?-])|(?<=&)(?=#?\w+;)|(?<=ht)(?=tp)|(?<=w)(?=ww)|(?<=@)|(?<=:)(?=[\w/+-]+[:\[])"
+    r"(?<=\])(?=[(\[:])"
+    r"|(?<=!)(?=\[)|(?<=<)(?=[a-z/!?-])|(?<=&)(?=#?\w+;)|(?<=ht)(?=tp)|(?<=w)(?=ww)|(?<=@)|(?<=:)(?=[\w/+-]+[:\[])"
     r"|(?<=\\)(?=html|href|url|includegraphics)|(?<=-)(?=[->])|(?<=[<>~])(?==)",
     re.IGNORECASE,
 )
@@ -121,18 +122,15 @@ _BLOCK = re.compile(r"(?<!\\)\\\[((?:(?!(?<!\\)\\[\[\]]).)+)(?<!\\)\\\]", re.DOT
 RENDERED = 20_000  # characters of a text; more of them would keep a browser busy
 
 
-def harmless(text: str) -> str:
-    """The text as Markdown of Streamlit's that has neither images nor links nor HTML; LaTeX between \\( \\) and \\[ \\] is between dollars."""
-    calm = _HARM.sub("\u2060", unturned(text))
-    return _BLOCK.sub(r"\n$$\n\1\n$$\n", _INLINE.sub(r"$\1$", calm))
 
 
 def draw_rendered(completion: CompletionData, key: str, *, full: bool) -> None:
-    """A completion's text with its Markdown and mathematics rendered; group.css keeps it in its place."""
+    """A completion's text with its Markdown and mathematics rendered, without images, links and HTML."""
     with st.container(key=f"rendered-{'full' if full else 'short'}-{key}"):
         for turn, text in stretches(completion.text, completion.turns) if completion.turns else [(None, completion.text)]:
             if turn is not None:
                 st.caption(plain(" · ".join(_who(turn))))
-            st.markdown(harmless(text[:RENDERED]))
+            calm = _HARM.sub("\u2060", unturned(text[:RENDERED]))
+            st.markdown(_BLOCK.sub(r"\n$$\n\1\n$$\n", _INLINE.sub(r"$\1$", calm)))
             if len(text) > RENDERED:
                 st.caption(f"{count(len(text) - RENDERED)} more characters are not rendered: switch Markdown off to read them.")

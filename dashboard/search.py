@@ -99,8 +99,8 @@ def _fetch(run_id: int) -> Page[CompletionHit]:
             "find",
             PAGES,
             placeholder="a text in completions",
-            help="Press / to jump here. Finds completions that contain this text, in capital or small letters of any script, however "
-            "its accents are composed.",
+            help="Press / to jump here. Finds completions that contain this text, in capital or small letters of any script, "
+            "however its accents are composed.",
         )
     with state:
         in_state = choice_field("Group state", "group_state", PAGES, list(_STATES))

@@ -56,38 +56,45 @@ LACKS = {
 """Why TRL has nothing like a setting of ours; the longest path that fits says it."""
 
 _PASSED_OVER = frozenset("""
-    accelerator_config activation_checkpointing activation_checkpointing_kwargs attn_implementation average_tokens_across_devices batch_eval_metrics
-    bf16_full_eval cache_implementation dataloader_drop_last dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers
-    dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_backend ddp_broadcast_buffers ddp_bucket_cap_mb
-    ddp_find_unused_parameters ddp_static_graph ddp_timeout debug deepspeed delta disable_dropout disable_tqdm do_eval do_predict do_train
-    ds3_gather_for_generation enable_jit_checkpoint epsilon epsilon_high eval_accumulation_steps eval_do_concat_batches eval_on_start eval_steps
-    eval_use_gather_object fp16_full_eval fsdp fsdp_config full_determinism gradient_checkpointing_kwargs greater_is_better hub_always_push hub_model_id
-    hub_private_repo hub_revision hub_strategy hub_token ignore_bias_buffers ignore_data_skip include_for_metrics include_num_input_tokens_seen label_names
-    length_column_name liger_kernel_config local_rank log_completions log_completions_hub_repo log_level log_level_replica log_multimodal log_on_each_node
-    log_unique_prompts logging_dir logging_first_step logging_nan_inf_filter logging_steps logging_strategy metric_for_best_model num_completions_to_print
-    num_generations_eval num_train_epochs output_dir pad_to_multiple_of parallelism_config per_device_eval_batch_size prediction_loss_only project push_to_hub
-    ref_model_mixup_alpha ref_model_sync_steps remove_unused_columns report_to restore_callback_states_from_checkpoint run_name sapo_temperature_neg
-    sapo_temperature_pos save_on_each_node save_only_model save_steps skip_memory_metrics tf32 torch_compile torch_compile_backend torch_compile_mode
-    torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id train_sampling_strategy transformers_continuous_batching_config
-    use_bias_correction_kl use_cache use_cpu use_liger_kernel vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos vllm_enable_sleep_mode
-    vllm_gpu_memory_utilization vllm_group_port vllm_max_model_length vllm_mode vllm_model_impl vllm_server_base_url vllm_server_host vllm_server_port
-    vllm_server_timeout vllm_tensor_parallel_size
+    accelerator_config activation_checkpointing activation_checkpointing_kwargs attn_implementation
+    average_tokens_across_devices batch_eval_metrics bf16_full_eval cache_implementation dataloader_drop_last
+    dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers
+    dataloader_pin_memory dataloader_prefetch_factor ddp_backend ddp_broadcast_buffers ddp_bucket_cap_mb
+    ddp_find_unused_parameters ddp_static_graph ddp_timeout debug deepspeed delta disable_dropout disable_tqdm do_eval
+    do_predict do_train ds3_gather_for_generation enable_jit_checkpoint epsilon epsilon_high eval_accumulation_steps
+    eval_do_concat_batches eval_on_start eval_steps eval_use_gather_object fp16_full_eval fsdp fsdp_config full_determinism
+    gradient_checkpointing_kwargs greater_is_better hub_always_push hub_model_id hub_private_repo hub_revision hub_strategy
+    hub_token ignore_bias_buffers ignore_data_skip include_for_metrics include_num_input_tokens_seen label_names
+    length_column_name liger_kernel_config local_rank log_completions log_completions_hub_repo log_level log_level_replica
+    log_multimodal log_on_each_node log_unique_prompts logging_dir logging_first_step logging_nan_inf_filter logging_steps
+    logging_strategy metric_for_best_model num_completions_to_print num_generations_eval num_train_epochs output_dir
+    pad_to_multiple_of parallelism_config per_device_eval_batch_size prediction_loss_only project push_to_hub
+    ref_model_mixup_alpha ref_model_sync_steps remove_unused_columns report_to restore_callback_states_from_checkpoint run_name
+    sapo_temperature_neg sapo_temperature_pos save_on_each_node save_only_model save_steps skip_memory_metrics tf32
+    torch_compile torch_compile_backend torch_compile_mode torch_empty_cache_steps trackio_bucket_id trackio_space_id
+    trackio_static_space_id train_sampling_strategy transformers_continuous_batching_config use_bias_correction_kl use_cache
+    use_cpu use_liger_kernel vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos vllm_enable_sleep_mode
+    vllm_gpu_memory_utilization vllm_group_port vllm_max_model_length vllm_mode vllm_model_impl vllm_server_base_url
+    vllm_server_host vllm_server_port vllm_server_timeout vllm_tensor_parallel_size
 """.split())  # fmt: skip
-"""How TRL runs, stores and logs; and what goes with another setting, by which it is read if that is on. Any other name is said."""
+"""How TRL runs, stores and logs, and what is read with another setting if that is on. Any other name is said."""
 _WHY_PASSED = "passed over, as they say how TRL runs, stores or logs, or go with what is off: "
 _OFF: dict[str, Json] = {
-    "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "average_tokens_across_devices": True, "bnb_4bit_quant_type": "nf4",
-    "dataloader_in_order": True, "dataloader_pin_memory": True, "dataset_test_split": "test", "dataset_train_split": "train", "ddp_timeout": 1800,
-    "ds3_gather_for_generation": True, "dtype": "float32", "entropy_coef_delta": 0.005, "entropy_coef_max": 1.0, "entropy_target": 0.2, "epsilon": 0.2,
-    "eval_do_concat_batches": True, "hub_strategy": "every_save", "include_num_input_tokens_seen": "no", "length_column_name": "length", "local_rank": -1,
-    "num_train_epochs": 3.0, "log_level": "passive", "log_level_replica": "warning", "log_multimodal": True, "log_on_each_node": True, "logging_nan_inf_filter": True,
-    "logging_steps": 10, "logging_strategy": "steps", "lora_task_type": "CAUSAL_LM", "pad_to_multiple_of": "auto", "per_device_eval_batch_size": 8,
-    "project": "huggingface", "ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512, "repetition_penalty": 1.0, "report_to": "none",
-    "sapo_temperature_neg": 1.05, "sapo_temperature_pos": 1.0, "save_steps": 500, "shuffle_dataset": True, "skip_memory_metrics": True,
-    "top_entropy_quantile": 1.0, "train_sampling_strategy": "random", "use_bias_correction_kl": True, "vespo_k_neg": 3.0, "vespo_k_pos": 2.0,
-    "vespo_lambda_neg": 2.0, "vespo_lambda_pos": 3.0, "vllm_gpu_memory_utilization": 0.3, "vllm_group_port": 51216,
-    "vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
-    "vllm_mode": "colocate", "vllm_model_impl": "vllm", "vllm_server_host": "0.0.0.0", "vllm_server_port": 8000, "vllm_server_timeout": 240.0,
+    "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "average_tokens_across_devices": True,
+    "bnb_4bit_quant_type": "nf4", "dataloader_in_order": True, "dataloader_pin_memory": True, "dataset_test_split": "test",
+    "dataset_train_split": "train", "ddp_timeout": 1800, "ds3_gather_for_generation": True, "dtype": "float32",
+    "entropy_coef_delta": 0.005, "entropy_coef_max": 1.0, "entropy_target": 0.2, "epsilon": 0.2, "eval_do_concat_batches": True,
+    "hub_strategy": "every_save", "include_num_input_tokens_seen": "no", "length_column_name": "length", "local_rank": -1,
+    "num_train_epochs": 3.0, "log_level": "passive", "log_level_replica": "warning", "log_multimodal": True,
+    "log_on_each_node": True, "logging_nan_inf_filter": True, "logging_steps": 10, "logging_strategy": "steps",
+    "lora_task_type": "CAUSAL_LM", "pad_to_multiple_of": "auto", "per_device_eval_batch_size": 8, "project": "huggingface",
+    "ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512, "repetition_penalty": 1.0, "report_to": "none",
+    "sapo_temperature_neg": 1.05, "sapo_temperature_pos": 1.0, "save_steps": 500, "shuffle_dataset": True,
+    "skip_memory_metrics": True, "top_entropy_quantile": 1.0, "train_sampling_strategy": "random",
+    "use_bias_correction_kl": True, "vespo_k_neg": 3.0, "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0, "vespo_lambda_pos": 3.0,
+    "vllm_gpu_memory_utilization": 0.3, "vllm_group_port": 51216, "vllm_importance_sampling_clip_max": 3.0,
+    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask", "vllm_mode": "colocate",
+    "vllm_model_impl": "vllm", "vllm_server_host": "0.0.0.0", "vllm_server_port": 8000, "vllm_server_timeout": 240.0,
     "vllm_tensor_parallel_size": 1,
 }  # fmt: skip
 """TRL's defaults of what has no counterpart, as far as they are not empty."""
@@ -304,7 +311,15 @@ class _Reading:
             if dropout := self.of("lora_dropout", 0.05):
                 self.say(f"`lora_dropout` {dropout!r:.100} has no counterpart: nothing is dropped out here")
         self.put("model.lora", lora, "use_peft")
-        self.weights()
+        weights, functions = self.of("reward_weights"), reward_functions(self.config)
+        if weights is None or "reward_weights" in self.computed:
+            return
+        if not isinstance(weights, list) or len(weights) != len(functions):
+            size = len(weights) if isinstance(weights, list) else repr(weights)[:100]
+            self.say(f"`reward_weights` are {size}, and the form has {len(functions)} rewards: set the weights there")
+            return
+        for place, weight in enumerate(weights):
+            self.put(f"rewards.functions.{place}.weight", weight)
 
     def at_revision(self, name: str) -> str:
         """The model's source at the revision that is asked for. Raises Unreadable: another one would be another model."""
@@ -319,19 +334,9 @@ class _Reading:
         try:
             return TypeAdapter(ModelSource).validate_python(source if name else "")
         except ValidationError:
-            text = f"`model_revision` {revision!r:.100} cannot be taken: a run takes a branch, tag or commit without / of a model of the Hub"
+            text = f"`model_revision` {revision!r:.100} cannot be taken: it has to be of a model of the Hub, and without /"
             raise Unreadable(f"{text}; name that model, or take the revision out") from None
 
-    def weights(self) -> None:
-        weights, functions = self.of("reward_weights"), reward_functions(self.config)
-        if weights is None or "reward_weights" in self.computed:
-            return
-        if not isinstance(weights, list) or len(weights) != len(functions):
-            size = len(weights) if isinstance(weights, list) else repr(weights)[:100]
-            self.say(f"`reward_weights` are {size}, and the form has {len(functions)} rewards: set the weights there")
-            return
-        for place, weight in enumerate(weights):
-            self.put(f"rewards.functions.{place}.weight", weight)
 
     def lacking(self) -> None:
         passed = []

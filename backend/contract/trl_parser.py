@@ -22,7 +22,7 @@ _ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8, "lora_dropou
 _TRAINER = {"model": "model_name_or_path"}
 _IDLE: dict[str, dict[str, str]] = {
     "LoraConfig": {"task_type": "", "bias": "'none'", "inference_mode": "False"},
-    "GRPOTrainer": dict.fromkeys(("args", "reward_funcs", "train_dataset", "eval_dataset", "processing_class", "peft_config"), ""),
+    "GRPOTrainer": dict.fromkeys("args eval_dataset peft_config processing_class reward_funcs train_dataset".split(), ""),
     "load_dataset": {},
 }  # fmt: skip
 """By the call, arguments that need no word if this is their text; an empty one stands for any."""

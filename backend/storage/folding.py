@@ -1,6 +1,6 @@
 """Texts as a search compares them: without capitals, and composed in one way, in every script.
 
-NFKC and Unicode's full case folding (Unicode 3.13, D146): é is e with an accent, ß is ss, ﬁ is fi, ① is 1, a wide or no-break space a space.
+NFKC and full case folding (Unicode 3.13, D146): é is e with an accent, ß is ss, ﬁ is fi, ① is 1, a wide space a space.
 """
 
 from unicodedata import normalize

@@ -1,4 +1,4 @@
-"""Literal search in texts: a substring, in any script without regard to capitals and to how letters are composed (storage.folding).
+"""Literal search in texts: a substring, without regard to capitals and to how letters are composed (storage.folding).
 
 What SQLite alone can do is here and nowhere else.
 
