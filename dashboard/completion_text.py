@@ -122,15 +122,17 @@ _BLOCK = re.compile(r"(?<!\\)\\\[((?:(?!(?<!\\)\\[\[\]]).)+)(?<!\\)\\\]", re.DOT
 RENDERED = 20_000  # characters of a text; more of them would keep a browser busy
 
 
-
-
 def draw_rendered(completion: CompletionData, key: str, *, full: bool) -> None:
     """A completion's text with its Markdown and mathematics rendered, without images, links and HTML."""
     with st.container(key=f"rendered-{'full' if full else 'short'}-{key}"):
-        for turn, text in stretches(completion.text, completion.turns) if completion.turns else [(None, completion.text)]:
+        for turn, text in (
+            stretches(completion.text, completion.turns) if completion.turns else [(None, completion.text)]
+        ):
             if turn is not None:
                 st.caption(plain(" · ".join(_who(turn))))
             calm = _HARM.sub("\u2060", unturned(text[:RENDERED]))
             st.markdown(_BLOCK.sub(r"\n$$\n\1\n$$\n", _INLINE.sub(r"$\1$", calm)))
             if len(text) > RENDERED:
-                st.caption(f"{count(len(text) - RENDERED)} more characters are not rendered: switch Markdown off to read them.")
+                st.caption(
+                    f"{count(len(text) - RENDERED)} more characters are not rendered: switch Markdown off to read them."
+                )

@@ -56,7 +56,7 @@ LACKS = {
 """Why TRL has nothing like a setting of ours; the longest path that fits says it."""
 
 _PASSED_OVER = frozenset("""
-    accelerator_config activation_checkpointing activation_checkpointing_kwargs attn_implementation
+    accelerator_config activation_checkpointing_kwargs attn_implementation
     average_tokens_across_devices batch_eval_metrics bf16_full_eval cache_implementation dataloader_drop_last
     dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers
     dataloader_pin_memory dataloader_prefetch_factor ddp_backend ddp_broadcast_buffers ddp_bucket_cap_mb
@@ -94,7 +94,7 @@ _OFF: dict[str, Json] = {
     "use_bias_correction_kl": True, "vespo_k_neg": 3.0, "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0, "vespo_lambda_pos": 3.0,
     "vllm_gpu_memory_utilization": 0.3, "vllm_group_port": 51216, "vllm_importance_sampling_clip_max": 3.0,
     "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask", "vllm_mode": "colocate",
-    "vllm_model_impl": "vllm", "vllm_server_host": "0.0.0.0", "vllm_server_port": 8000, "vllm_server_timeout": 240.0,
+    "vllm_model_impl": "vllm", "vllm_server_host": "0.0.0.0", "vllm_server_port": 8000, "vllm_server_timeout": 240.0,  # noqa: S104 — compared, not bound
     "vllm_tensor_parallel_size": 1,
 }  # fmt: skip
 """TRL's defaults of what has no counterpart, as far as they are not empty."""
@@ -125,6 +125,8 @@ class _Reading:
     def read(self) -> None:
         for name, ours, default in SHARED:
             self.put(ours, self.of(name, default), name)
+        if isinstance(recomputed := self.of("activation_checkpointing"), bool):  # the newer name, which wins
+            self.put("model.gradient_checkpointing", recomputed, "activation_checkpointing")
         self.updates = max(1, int(number_at(self.config, "algorithm.updates_per_batch", 1)))
         self.group()
         self.schedule()
@@ -334,9 +336,10 @@ class _Reading:
         try:
             return TypeAdapter(ModelSource).validate_python(source if name else "")
         except ValidationError:
-            text = f"`model_revision` {revision!r:.100} cannot be taken: it has to be of a model of the Hub, and without /"
+            text = (
+                f"`model_revision` {revision!r:.100} cannot be taken: it has to be of a model of the Hub, and without /"
+            )
             raise Unreadable(f"{text}; name that model, or take the revision out") from None
-
 
     def lacking(self) -> None:
         passed = []
@@ -423,7 +426,9 @@ def read_back(theirs: Settings, used: Settings, beside: Settings, computed: Coll
     What somebody changed in GRPOConfig is meant: what stands beside and says something else is left out, and named.
     """
     config, remarks = from_settings(theirs, _base(used), computed)
-    remarks = [one for one in remarks if not one.startswith(_WHY_PASSED)]  # the script that this program wrote sets some of them
+    remarks = [
+        one for one in remarks if not one.startswith(_WHY_PASSED)
+    ]  # the script that this program wrote sets some of them
     said = settings_for(config)
     for path, value in beside.items():
         tried = cast("dict[str, Json]", put(config, path, value))

@@ -17,8 +17,17 @@ from backend.contract.yaml_text import MOST_LETTERS, Unreadable, read
 OURS, BESIDE, PARTS = "GROUPSCOPE", "NOT_IN_TRL", "parts"
 """In a script that this program wrote: what it hands to our package, what TRL has nothing like, and what our package makes of it."""
 _ARGUMENTS = ("GRPOConfig", "ScriptArguments", "ModelConfig")
-_ADAPTER = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout", "target_modules": "lora_target_modules"}
-_ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}  # PEFT's; TRL's command line has others
+_ADAPTER = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "target_modules": "lora_target_modules",
+}
+_ADAPTER_DEFAULTS: dict[str, Json] = {
+    "lora_r": 8,
+    "lora_alpha": 8,
+    "lora_dropout": 0.0,
+}  # PEFT's; TRL's command line has others
 _TRAINER = {"model": "model_name_or_path"}
 _IDLE: dict[str, dict[str, str]] = {
     "LoraConfig": {"task_type": "", "bias": "'none'", "inference_mode": "False"},

@@ -49,7 +49,9 @@ def contains(tx: Connection, searched: Column[Any], term: str) -> ColumnElement[
     """Whether a text, as it is compared, has the term in it."""
     compared, wanted = func.coalesce(searched.table.c.folded, searched), folded(term)
     if tx.dialect.name == "sqlite":
-        return compared.contains(wanted, autoescape=True)  # LIKE knows no capitals here, and lower() would copy each text
+        return compared.contains(
+            wanted, autoescape=True
+        )  # LIKE knows no capitals here, and lower() would copy each text
     return compared.icontains(wanted, autoescape=True)
 
 

@@ -146,7 +146,9 @@ def test_texts_of_an_earlier_database_are_found_without_their_capitals_and_lost_
         older.execute(
             f'INSERT INTO completion ("index", text, {others}) SELECT 999, ?, {others} FROM completion LIMIT 1', (said,)
         )
-        run_id = older.execute("SELECT run_id FROM prompt_group JOIN completion ON group_id = prompt_group.id").fetchone()[0]
+        run_id = older.execute(
+            "SELECT run_id FROM prompt_group JOIN completion ON group_id = prompt_group.id"
+        ).fetchone()[0]
     database = Database(f"sqlite:///{file}")
     upgrade(database)
     column = tables.completion.c
@@ -154,7 +156,12 @@ def test_texts_of_an_earlier_database_are_found_without_their_capitals_and_lost_
         [found] = tx.execute(select(column.id).where(search.contains(tx, column.text, "école"))).scalars()
         assert search.candidates(tx, tables.completion, run_id, "école", 9) == [found]
         tx.execute(tables.completion.delete().where(column.id == found))
-        assert tx.exec_driver_sql("SELECT count(*) FROM completion_trigrams WHERE completion_trigrams MATCH '\"col\"'").scalar_one() == 0
+        assert (
+            tx.exec_driver_sql(
+                "SELECT count(*) FROM completion_trigrams WHERE completion_trigrams MATCH '\"col\"'"
+            ).scalar_one()
+            == 0
+        )
     database.close()
 
 

@@ -64,7 +64,22 @@ def _terms() -> list[str]:
     pieces = {
         text[start : start + size] for text in TEXTS for size in (1, 2, 3) for start in range(len(text) - size + 1)
     }
-    others = {"qq", "€", "no such", "ZZ", "BE", "%", "案是四", "Because it is so.", "e\u0301clair", "STRASSE", "οδυσσεύς", "ответ", "FIN", "Wide"}
+    others = {
+        "qq",
+        "€",
+        "no such",
+        "ZZ",
+        "BE",
+        "%",
+        "案是四",
+        "Because it is so.",
+        "e\u0301clair",
+        "STRASSE",
+        "οδυσσεύς",
+        "ответ",
+        "FIN",
+        "Wide",
+    }
     return sorted(pieces | others)
 
 
@@ -103,7 +118,15 @@ def test_what_was_deleted_is_found_no_more(shared_backend: Backend) -> None:
 @pytest.mark.usefixtures("_either_way")
 @pytest.mark.parametrize("sort", ["draws", "-draws", "first_step", "-last_step", "-reward_change"])
 def test_a_prompt_that_is_found_keeps_all_of_its_draws(shared_backend: Backend, run_id: int, sort: str) -> None:
-    for term, wanted in (("zebras", [0]), ("zebras?", [0]), ("many", [0]), ("ie", [1]), ("ÄPFEL", [1]), ("a\u0308pfel", [1]), ("lions", [])):
+    for term, wanted in (
+        ("zebras", [0]),
+        ("zebras?", [0]),
+        ("many", [0]),
+        ("ie", [1]),
+        ("ÄPFEL", [1]),
+        ("a\u0308pfel", [1]),
+        ("lions", []),
+    ):
         prompts = shared_backend.client.prompts(run_id, search=term, sort=sort).items
         assert [(prompt.prompt_id, prompt.draws) for prompt in prompts] == [(f"item {one}", 2) for one in wanted]
 

@@ -245,7 +245,10 @@ def test_runs_beyond_those_that_are_drawn_are_named_and_a_logarithmic_axis_witho
     at = open_page("compare", runs=",".join(map(str, [run_id, *run_ids])), metrics=["reward", "kl"], log="true")
     assert at.multiselect[0].value == [run_id, *run_ids[:19]]
     [said] = [one.value.replace("\\", "") for one in at.caption if "Not drawn" in one.value]
-    assert said == f"20 runs are drawn at most. Not drawn: {', '.join(f'run {19 + n} #{run_ids[19 + n]}' for n in range(4))}."
+    assert (
+        said
+        == f"20 runs are drawn at most. Not drawn: {', '.join(f'run {19 + n} #{run_ids[19 + n]}' for n in range(4))}."
+    )
     assert [one.value for one in at.caption if "above 0" in one.value] == [
         "No value is above 0, so a logarithmic axis has nothing to show."
     ]
