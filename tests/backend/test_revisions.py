@@ -147,7 +147,7 @@ def test_texts_of_an_earlier_database_are_found_without_their_capitals_and_lost_
             f'INSERT INTO completion ("index", text, {others}) SELECT 999, ?, {others} FROM completion LIMIT 1', (said,)
         )
         run_id = older.execute(
-            "SELECT run_id FROM prompt_group JOIN completion ON group_id = prompt_group.id"
+            "SELECT prompt_group.run_id FROM prompt_group JOIN completion ON group_id = prompt_group.id"
         ).fetchone()[0]
     database = Database(f"sqlite:///{file}")
     upgrade(database)
