@@ -115,7 +115,9 @@ class Recording:
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
         self._lost: list[int] = []  # those that were not, or without their groups
-        self._left_out: dict[str, tuple[int, str]] = {}  # how many of what the run's log does not say yet, and the first reason
+        self._left_out: dict[
+            str, tuple[int, str]
+        ] = {}  # how many of what the run's log does not say yet, and the first reason
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -478,7 +480,9 @@ def _completion(
         text=text,
         turns=turns,
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
-        finish_reason="length" if one.finish_reason == "length" else "stop",  # servers have many words for the other ways to end
+        finish_reason="length"
+        if one.finish_reason == "length"
+        else "stop",  # servers have many words for the other ways to end
         rewards=[
             RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],

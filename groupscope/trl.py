@@ -43,7 +43,13 @@ log = logging.getLogger("groupscope")
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
-NEEDED = ("_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_logs", "num_generations", "reward_func_names")
+NEEDED = (
+    "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies",
+    "_logs",
+    "num_generations",
+    "reward_func_names",
+)
 OPTIONS = ("name", "tags", "notes", "run_id", "backend", "home")
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
@@ -86,7 +92,9 @@ def _check(trainer: Any, options: Mapping[str, Any]) -> None:
         Recording.model_validate({"key": "0" * 16, "worker": "here", "config": config, "name": "TRL", **given})
     except ValidationError as error:
         first = error.errors()[0]
-        raise CannotStart(f"groupscope.watch cannot record this: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise CannotStart(
+            f"groupscope.watch cannot record this: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from None
 
 
 class Watcher(TrainerCallback):

@@ -15,7 +15,9 @@ from groupscope.recording import Completion, Group
 from groupscope.tokens import Tokens
 from groupscope.trl import Watcher, question, text_of, turns_in
 
-MOST_WAITING = 2**14  # samples that were taken from the queue and not trained on; the trainer drops those that are too old
+MOST_WAITING = (
+    2**14
+)  # samples that were taken from the queue and not trained on; the trainer drops those that are too old
 
 
 class Queue:
@@ -86,7 +88,9 @@ class AsyncWatcher(Watcher):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 — as it is called
         """The weights were updated."""
         samples, self._trained = self._trained, []
-        if samples and not (self._safely(self._make, samples) and self._tell("groups", self._made, state.global_step - 1)):
+        if samples and not (
+            self._safely(self._make, samples) and self._tell("groups", self._made, state.global_step - 1)
+        ):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()
@@ -113,6 +117,8 @@ class AsyncWatcher(Watcher):
             reward=sample.metrics.get("reward"),
             advantage=sample.advantage,
             rewards={name[8:]: value for name, value in sample.metrics.items() if name.startswith("rewards/")},
-            tokens=Tokens(ids, trained=None if trained.all() else trained, sampling_logprob=sampled, advantage=advantages),
+            tokens=Tokens(
+                ids, trained=None if trained.all() else trained, sampling_logprob=sampled, advantage=advantages
+            ),
             finish_reason="stop" if len(ids) and int(ids[-1]) in self._ends else "length",
         )

@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from groupscope.conversation import completion_start, text_in, turns_of
+from groupscope.conversation import ASSISTANT, completion_start, text_in, turns_of
 from groupscope.files.format import (
     MALFORMED,
     About,
@@ -32,6 +32,8 @@ from groupscope.recording import Completion, Group
 COLUMNS = {"group_index", "reward", "metrics", "messages"}
 TRAIN = "train"
 LINES = ".jsonl"
+ASKED = {"chat_completions": "messages", "messages": "messages", "responses": "input", "completions": "prompt"}
+"""Where a request of an interface has what it asks."""
 LOOKED_AT = 50  # files of a split, until one is recognised
 ROWS = 256  # that are read together
 CLOCK = "time/wall_clock_sec"
@@ -112,7 +114,9 @@ def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Ite
             for batch in found.iter_batches(ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (ArrowException, OSError, *MALFORMED) as error:
-        wrong.append(f"{file.parent.name}/{file.name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0][:200]}")
+        wrong.append(
+            f"{file.parent.name}/{file.name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
+        )
 
 
 def _of_lines(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
@@ -167,16 +171,31 @@ def _group(rows: Sequence[Mapping[str, Any]], *, evaluated: bool) -> Group:
 
 
 def _messages(row: Mapping[str, Any]) -> list[Any]:
-    """Those of a trajectory. A choice, which ART has of what the model said, is trained on. Raises ValueError if there are none."""
+    """Those of a trajectory. A choice, which ART has of what the model said, is trained on. Raises TypeError if there are none."""
     if row.get("messages") is not None:
         return list(row["messages"])
     whole = row if "messages_and_choices" in row else _parsed(row.get("trajectory_json"))
-    found = whole.get("messages_and_choices")
+    found = whole.get("messages_and_choices") or _exchanged(whole.get("exchanges") or {})
     if not isinstance(found, list):
-        raise ValueError("its messages are null, and no trajectory_json has them")
+        raise TypeError("its messages are null, and no trajectory_json has them")
     return [
-        {**one["message"], "trainable": True} if isinstance(one.get("message"), dict) else {**one, "trainable": False}
+        {**one["message"], "trainable": True} if isinstance(one.get("message"), dict) else {"trainable": False, **one}
         for one in found
+    ]
+
+
+def _exchanged(exchanges: Mapping[str, Any]) -> list[Any] | None:
+    """What was asked last over one of the interfaces that ART records, and the answer: the history stands in the request."""
+    name = next((one for one in ASKED if exchanges.get(one)), None)
+    if name is None:
+        return None
+    request, response = exchanges[name][-1]["request"], exchanges[name][-1]["response"]
+    asked = request.get(ASKED[name]) or []
+    before = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    choice = next(iter(response.get("choices") or ()), response)
+    said = choice.get("message") or {"role": ASSISTANT, "content": choice.get("text", choice.get("content"))}
+    return [
+        {"trainable": one.get("role") == ASSISTANT, **one} for one in [*before, *(response.get("output") or [said])]
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from groupscope.files.format import numbered, opened, parsed
 
 SEALED = ".zst"
-PIECE = 2**20  # bytes that are passed over together
+PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 
 
 def chunks_of(place: Path) -> dict[int, Path]:

@@ -50,7 +50,9 @@ class PendingStep:
             self.group_hashes.append(hash((group.prompt, group.evaluated, len(group.completions))))
             self.completions += len(group.completions)
             self.values += sum(one.advantage is not None for one in group.completions)
-            self.values += sum(getattr(one.tokens, name, None) is not None for one in group.completions for name in MEASURED)
+            self.values += sum(
+                getattr(one.tokens, name, None) is not None for one in group.completions for name in MEASURED
+            )
             if not group.evaluated:
                 self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from groupscope.files.chunks import Chunks, Place
 from groupscope.files.format import MALFORMED, required_step
-from groupscope.files.verifiers import ancestors, check, group_of, groups_of, is_evaluation, rollouts_of, unscored, work
+from groupscope.files.verifiers import (
+    Rollout,
+    ancestors,
+    check,
+    group_of,
+    groups_of,
+    is_evaluation,
+    rollouts_of,
+    unscored,
+    work,
+)
 from groupscope.recording import Group
 
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
@@ -45,7 +55,9 @@ class Traces:
         self._annotations: dict[str, Chunks] = {}
         self._episodes: dict[str, _Episode] = {}  # by their traces
         self._arrived: dict[Key, list[_Episode]] = defaultdict(list)
-        self._updates: dict[str, list[tuple[str, Place]]] = defaultdict(list)  # by their trace: who wrote it, and where it is
+        self._updates: dict[str, list[tuple[str, Place]]] = defaultdict(
+            list
+        )  # by their trace: who wrote it, and where it is
         self._waiting: list[tuple[str, int]] = []  # traces whose episode is not there yet, and their steps
         self._steps: dict[int, dict[Key, None]] = {}
         self._newest = -1  # step of the training
@@ -56,19 +68,23 @@ class Traces:
 
     def catch_up(self, *, final: bool) -> set[int]:
         """Read what is new. The steps that it belongs to."""
-        touched: set[str] = set()
+        traces: set[str] = set()
+        touched: set[Key] = set()
         before = len(self._episodes), sum(map(len, self._updates.values()))
         for producer in self._producers():
-            chunks = self._annotations.setdefault(producer, Chunks(self._folder / producer))
+            if producer not in self._annotations:
+                self._annotations[producer] = Chunks(self._folder / producer)
+            chunks = self._annotations[producer]
             for place, update in chunks.new(final=final):
                 try:
                     self._note(producer, place, update)
-                    touched.add(update["trace_id"])
+                    traces.add(str(update["trace_id"]))
                 except MALFORMED:
                     self._say(f"annotations/{chunks.where(place.line, place.chunk)}: no update of a trace")
         for place, episode in self._stream.new(final=final):
             try:
-                touched |= {*self._arrive(place, episode).traces}
+                if not (arrived := self._arrive(place, episode)).ok:
+                    touched.add(arrived.key)
             except MALFORMED as error:
                 self._say(f"{self._stream.where(place.line, place.chunk)}: {_reason(error)}")
         waiting, self._waiting = self._waiting, []
@@ -81,7 +97,8 @@ class Traces:
         for chunks in (self._stream, *self._annotations.values()):
             for sentence in chunks.wrong:
                 self._say(sentence)
-        steps = {self._step_of(self._episodes[one].key) for one in touched if one in self._episodes}
+        touched |= {self._episodes[one].key for one in traces if one in self._episodes}
+        steps = {self._step_of(key) for key in touched}
         return {step for step in steps if step is not None}
 
     def _producers(self) -> list[str]:
@@ -104,9 +121,10 @@ class Traces:
         arrived = [(one.get("info") or {}).get("arrival") or {} for one in line["traces"]]
         policy = (work(line).get("policy") or {}).get("start")
         step = next((one["step"] for one in arrived if isinstance(one.get("step"), int)), work(line).get("step"))
+        group = (line.get("group") or {}).get("id") or f"{work(line).get('step')}/{group_of(line)}"
         found = _Episode(
             place,
-            (is_evaluation(line), group_of(line)),
+            (is_evaluation(line), str(group)),
             traces,
             bool(line.get("ok")),
             policy if isinstance(policy, int) else None,
@@ -159,7 +177,9 @@ class Traces:
 
     def is_whole(self, step: int) -> bool:
         """Whether each that wrote values of a training's tokens has written some of this step's."""
-        traces = [t for key in self._steps.get(step, ()) if not key[0] for one in self._arrived[key] for t in one.traces]
+        traces = [
+            t for key in self._steps.get(step, ()) if not key[0] for one in self._arrived[key] for t in one.traces
+        ]
         return {*self._annotations} <= {who for one in traces for who, _ in self._updates.get(one, ())} or not traces
 
     def waits(self, step: int) -> bool:
@@ -171,7 +191,7 @@ class Traces:
         """Those of a step, in the order in which they were trained on, with what broke off in them."""
         for key in self._steps.get(step, ()):
             members = [one for one in self._arrived[key] if one.step == step or (one.step is None and not one.ok)]
-            rollouts = []
+            rollouts: list[Rollout] = []
             for one in sorted(members, key=lambda each: each.step is None):
                 try:
                     found = list(rollouts_of(self._folded(one)))

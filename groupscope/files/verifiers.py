@@ -65,23 +65,27 @@ def _is_episode(line: Mapping[str, Any]) -> bool:
     return isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
 
 
-def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Those of the first episodes of these files. Raises Unreadable for another version's."""
-    lines = (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
+def lines_of(files: Sequence[Path]) -> Iterator[Any]:
+    """The first lines of these files."""
+    return (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
+
+
+def _first_traces(folder: Path, lines: Iterator[Any]) -> list[dict[str, Any]]:
+    """Those of the first episodes among these lines. Raises Unreadable for another version's."""
     episodes = [line for line in islice(lines, MOST_FIRST) if isinstance(line, dict) and _is_episode(line)]
     traces = [trace for one in episodes for trace in one["traces"] if isinstance(trace, dict)]
     version = traces[0].get("version", VERSION) if traces else VERSION
     if version != VERSION:
         raise Unreadable(
-            f"{files[0]} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
+            f"{folder} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
             "install a later release"
         )
     return traces
 
 
-def about(trainer: str, folder: Path, files: Sequence[Path]) -> About:
-    """A run whose episodes are in these files and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
-    traces = _first_traces(files)
+def about(trainer: str, folder: Path, lines: Iterator[Any]) -> About:
+    """A run whose episodes are in these lines and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
+    traces = _first_traces(folder, lines)
     weights: dict[str, float | None] = {}
     measured: dict[str, float | None] = {}
     models: list[Any] = []
@@ -111,7 +115,7 @@ class _Evaluation:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.about = about("verifiers", file.resolve().parent, [file])
+        self.about = about("verifiers", file.resolve().parent, lines_of([file]))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """All of them stay open: a group's next episode may stand in the last line."""
@@ -127,7 +131,9 @@ class _Evaluation:
 
 def _config(folder: Path) -> dict[str, Json]:
     """The resolved configuration, if it lies there: verifiers writes JSON, prime-rl TOML or JSON."""
-    for file in sorted(chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))):
+    older = chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))
+    newest = (folder / "configs").glob("latest/resolved/*.json")  # prime-rl keeps those of each attempt
+    for file in [*sorted(newest, key=lambda one: (one.stem != "rl", one)), *sorted(older)]:
         try:
             with opened(file) as whole:
                 text = whole.read().decode()
@@ -139,7 +145,7 @@ def _config(folder: Path) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class _Rollout:
+class Rollout:
     """What its group needs of a trace; the rest of it is not kept."""
 
     agent: str | None  # None if it broke off before one said anything
@@ -168,22 +174,22 @@ class Episodes:
             broken = [unscored(one) for one in failed._of(key) if not one.ok] if failed is not None else []
             yield groups_of([*self._of(key), *broken])
 
-    def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
+    def _of(self, key: tuple[int, str]) -> Iterator[Rollout]:
         return chain.from_iterable(self._lines.read(key, lambda line: list(rollouts_of(line))))
 
 
-def groups_of(rollouts: Sequence[_Rollout]) -> list[Group]:
+def groups_of(rollouts: Sequence[Rollout]) -> list[Group]:
     """A group for each agent that is trained; what broke off before one said anything is of the first."""
-    agents: dict[str | None, list[_Rollout]] = {}
+    agents: dict[str | None, list[Rollout]] = {}
     for one in rollouts:
         agents.setdefault(one.agent, []).append(one)
     broken = agents.pop(None, []) if len(agents) > 1 else []
     return [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
 
-def unscored(rollout: _Rollout) -> _Rollout:
+def unscored(rollout: Rollout) -> Rollout:
     """Without its reward, as it broke off."""
-    return replace(rollout, completion=replace(rollout.completion, reward=None))
+    return replace(rollout, completion=replace(rollout.completion, reward=None, advantage=None))
 
 
 def check(line: Any) -> None:
@@ -201,19 +207,19 @@ def group_of(episode: Mapping[str, Any]) -> str:
     return str(named or json.dumps(task.get("data"), sort_keys=True))
 
 
-def rollouts_of(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
+def rollouts_of(episode: Mapping[str, Any]) -> Iterator[Rollout]:
     """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
     traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
     answer = (episode["task"].get("data") or {}).get("answer")
     evaluated = is_evaluation(episode)
     for trace in traces:
         agent = str(trace["agent"].get("name", "agent"))
-        yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
+        yield Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
+        yield Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
 def is_evaluation(episode: Mapping[str, Any]) -> bool:
@@ -226,7 +232,7 @@ def work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
     return (episode.get("run") or {}).get("work") or {}
 
 
-def _group(rollouts: Sequence[_Rollout]) -> Group:
+def _group(rollouts: Sequence[Rollout]) -> Group:
     answer = rollouts[0].answer
     return Group(
         prompt=next((one.prompt for one in rollouts if one.prompt), ""),

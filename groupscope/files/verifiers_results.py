@@ -9,14 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import Turn, text_in, turns_of
-from groupscope.files.format import About, Format, Lines, Step, first_object, json_object, known_rewards, number, with_metrics
+from groupscope.files.format import (
+    About,
+    Format,
+    Lines,
+    Step,
+    first_object,
+    json_object,
+    known_rewards,
+    number,
+    with_metrics,
+)
 from groupscope.files.grouped import GroupedLines
 from groupscope.files.verifiers import ERROR, LONGEST_LINE
 from groupscope.recording import Completion
 
 RESULTS = "results.jsonl"
 FIELDS = {"prompt", "completion", "reward"}
-OTHERS = {"example_id", "id", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated"}  # numbers that measure nothing
+OTHERS = {
+    "example_id",
+    "id",
+    "generation_ms",
+    "scoring_ms",
+    "total_ms",
+    "is_completed",
+    "is_truncated",
+}  # numbers that measure nothing
 
 
 def _recognises(path: Path) -> bool:

@@ -72,39 +72,56 @@ class Writer:
             for one in arrived if again else ():
                 for of in (one["group"], *one["traces"]):
                     of["id"] += again
-            learned = [
-                (one["id"], trace["id"], self._taken(trace, step)) for one in arrived for trace in one["traces"]
-            ]
+            learned = [(one["id"], trace["id"], self._taken(trace, step)) for one in arrived for trace in one["traces"]]
             self.append("stream", chunk, *arrived)
             shipping = {"effective": True, "ship": {"step": step - (kind == "eval"), "time": 1.7e9}}
             of_batch = [(trace, values) for one, trace, values in learned if one in shipped]
-            self.append("annotations/orchestrator", chunk, *(self._update(trace, shipping, values, LEARNED[:1]) for trace, values in of_batch))
+            self.append(
+                "annotations/orchestrator",
+                chunk,
+                *(self._update(trace, shipping, values, LEARNED[:1]) for trace, values in of_batch),
+            )
             if kind == "train":
-                self.append("annotations/trainer", chunk, *(self._update(trace, {}, values, LEARNED[1:]) for trace, values in of_batch))
+                self.append(
+                    "annotations/trainer",
+                    chunk,
+                    *(self._update(trace, {}, values, LEARNED[1:]) for trace, values in of_batch),
+                )
         values = lines_of(OLD / "metrics.jsonl")[step - 1]
         evaluated = {name: value for name, value in values.items() if name.startswith("eval/")}
         trained = {name: value for name, value in values.items() if name not in evaluated}
         self.metrics(
             {"step": None, "time": 1.7e9, "inference/running": 3.0, "producer": "orchestrator"},
-            *([{"step": step - 1, **evaluated, "eval/sums/policy_version": step - 1.0, "producer": "orchestrator"}] if evaluated else []),
+            *(
+                [{"step": step - 1, **evaluated, "eval/sums/policy_version": step - 1.0, "producer": "orchestrator"}]
+                if evaluated
+                else []
+            ),
             {**trained, "producer": "trainer"},
         )
 
     @staticmethod
-    def _taken(trace: Any, step: int) -> dict[str, list[float | None]]:
-        """The values of its only branch, which its record has not when it arrives; where none is sampled, they are null."""
+    def _taken(trace: Any, step: int) -> list[dict[str, list[float | None]]]:
+        """The values of each branch, from its root to its leaf, which its record has not when it arrives; where none is sampled, they are null."""
         trace["info"] = {"arrival": {"step": step, "time": 1.7e9}}
-        found: dict[str, list[float | None]] = {name: [] for name in LEARNED}
-        for node in trace["nodes"]:
-            for name in LEARNED:
-                values = iter(node.pop(name, ()))
-                found[name] += [next(values, None) if sampled else None for sampled in node["mask"]]
+        nodes = trace["nodes"]
+        known = [{name: node.pop(name, ()) for name in LEARNED} for node in nodes]
+        found = []
+        for leaf in sorted({*range(len(nodes))} - {node.get("parent") for node in nodes}):
+            path = [leaf]
+            while (parent := nodes[path[0]].get("parent")) is not None:
+                path.insert(0, parent)
+            values: dict[str, list[float | None]] = {name: [] for name in LEARNED}
+            for place, name in ((place, name) for place in path for name in LEARNED):
+                there = iter(known[place][name])
+                values[name] += [next(there, None) if sampled else None for sampled in nodes[place]["mask"]]
+            found.append(values)
         return found
 
     @staticmethod
-    def _update(trace: str, info: Any, values: Any, names: Any) -> Any:
-        branches = [{"index": 0, **{name: values[name] for name in names}}] if any(values.values()) else []
-        return {"version": 1, "trace_id": trace, "info": info, "branches": branches}
+    def _update(trace: str, info: Any, branches: Any, names: Any) -> Any:
+        found = [{"index": at, **{name: values[name] for name in names}} for at, values in enumerate(branches)]
+        return {"version": 1, "trace_id": trace, "info": info, "branches": found}
 
 
 @pytest.fixture
@@ -159,7 +176,7 @@ def everything(backend: Backend, of: Run) -> list[Any]:
             whole = group.model_dump(exclude={"id", "run_id", "attempt"})
             for place, one in enumerate(group.completions):
                 whole["completions"][place].pop("id")
-                found.append(backend.client.tokens(one.id).model_dump() if one.has_trace else None)
+                found.append(backend.client.tokens(one.id).model_dump(exclude={"completion_id"}) if one.has_trace else None)
             found.append(whole)
     return found
 
@@ -171,18 +188,17 @@ def test_followed_while_chunks_are_sealed_it_is_the_same_as_imported(backend: Ba
     with begun(backend, run) as looks:
         looks.advance(final=False)
         writer.step(2, chunk=0)
-        looks.advance(final=False)
-        writer.seal("stream", 0)  # of which all was read, and of the next only a part
         file = writer.traces / "annotations" / "trainer" / "00000.jsonl"
-        late = file.read_text().splitlines(keepends=True)[-4:]
-        file.write_text("".join(file.read_text().splitlines(keepends=True)[:-4]))
-        writer.step(3, chunk=1)
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(lines[:-4]))
+        looks.advance(final=False)
+        writer.step(3, chunk=0)
+        writer.seal("stream", 0)  # of which a part was read
         looks.advance(final=False)
         with file.open("a") as out:
-            out.writelines(late)
-        writer.seal("annotations/trainer", 0)
+            out.writelines(lines[-4:])  # of a step that was sent
         looks.advance(final=False)
-        writer.seal("stream", 1)
+        writer.seal("annotations/trainer", 0)
         looks.advance(final=True)
         looks.delivery.finish()
     followed = recorded(backend)
