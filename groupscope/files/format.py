@@ -223,7 +223,8 @@ def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[s
     """The objects of a file's lines, by their numbers, and what is wrong with the others."""
     found = list(Lines(path).new(final=final))
     there = [(number, one) for number, one in found if not isinstance(one, ValueError)]
-    return there, [str(one) for _, one in found if isinstance(one, ValueError)]
+    empty = [f"{path.name} is empty"] if final and not found and path.is_file() else []
+    return there, [*empty, *(str(one) for _, one in found if isinstance(one, ValueError))]
 
 
 class MetricLines:

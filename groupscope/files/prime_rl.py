@@ -145,7 +145,7 @@ def _of_folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
         for groups in episodes.groups(0, arrived if episodes is not arrived else None):
             yield Step(step, groups, open=waits)
         read = {chosen: episodes, everything: arrived} if episodes is not arrived else {everything: arrived}
-        wrong = [f"{kind}/{file.parent.name}/{one}" for file, of in read.items() for one in of.wrong]
+        wrong = [f"{folder.name}/{kind}/{file.parent.name}/{one}" for file, of in read.items() for one in of.wrong]
         yield Step(step, unreadable=wrong, open=waits)
 
 

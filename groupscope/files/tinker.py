@@ -89,7 +89,7 @@ class _TinkerRun:
                 lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=whole)
                 for key in lines.keys:
                     yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
-                yield Step(step, unreadable=lines.wrong, open=waits)
+                yield Step(step, unreadable=[f"{file.parent.name}/{one}" for one in lines.wrong], open=waits)
 
 
 def _measured(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -176,7 +176,9 @@ def everything(backend: Backend, of: Run) -> list[Any]:
             whole = group.model_dump(exclude={"id", "run_id", "attempt"})
             for place, one in enumerate(group.completions):
                 whole["completions"][place].pop("id")
-                found.append(backend.client.tokens(one.id).model_dump(exclude={"completion_id"}) if one.has_trace else None)
+                found.append(
+                    backend.client.tokens(one.id).model_dump(exclude={"completion_id"}) if one.has_trace else None
+                )
             found.append(whole)
     return found
 
