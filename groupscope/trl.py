@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer, and Unsloth's, which is a patched copy of it: some of its methods are wrapped, and a callback follows its steps.
+"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, which is a patched copy: some of their methods are wrapped, and a callback follows their steps.
 
 `_generate_and_score_completions` is where a batch of groups is made; `compute_loss` passes its rows, shuffled and in parts, through the
 model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn. Unsloth's copy measures
@@ -23,17 +23,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, distributed
 from transformers import TrainerCallback
 
 from backend.contract.base import Json
 from backend.contract.connection import Connection
-from backend.contract.home import load
-from backend.contract.protocol import EVALUATION
+from backend.contract.home import CannotStart, load
+from backend.contract.protocol import EVALUATION, Recording
 from backend.contract.trl import in_our_terms
 from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import device_here, show_log
+from groupscope.recording import LONGEST_NAME, device_here, show_log
 from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
 
@@ -42,24 +43,58 @@ log = logging.getLogger("groupscope")
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
+NEEDED = (
+    "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies",
+    "_logs",
+    "num_generations",
+    "reward_func_names",
+)
+OPTIONS = ("name", "tags", "notes", "run_id", "backend", "home")
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
 
 def attach(trainer: Any, **options: Any) -> None:
-    """Have the trainer tell of its groups. Raises CannotStart without a token to show."""
+    """Have the trainer tell of its groups. Raises CannotStart without a token to show, and for a trainer or an option that cannot be watched."""
+    asynchronous = hasattr(trainer, "rollout_queue")
+    if not hasattr(trainer, "callback_handler") or not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
+        raise CannotStart(
+            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and AsyncGRPOTrainer, and "
+            "Unsloth's; groupscope.start_run records what a script of yours logs"
+        )
+    _check(trainer, options)
     if trainer.accelerator.is_main_process:
         show_log()
-        load(Connection, home=options.get("home")).client().close()  # said now, and not after the model is loaded
+        # said now, and not after the model is loaded
+        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()
     watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
     if watches:  # a notebook's cell that ran again
         watches[0].options = dict(options)
         return
-    watcher = Watcher(trainer, options)
+    if asynchronous:
+        from groupscope.trl_async import AsyncWatcher
+
+        watcher: Watcher = AsyncWatcher(trainer, options)
+    else:
+        watcher = Watcher(trainer, options)
     trainer.train = partial(watcher.train, trainer.train)
-    trainer._generate_and_score_completions = partial(watcher.generate, trainer._generate_and_score_completions)
-    trainer.compute_loss = partial(watcher.compute_loss, trainer.compute_loss)
-    trainer._get_per_token_logps_and_entropies = partial(watcher.measure, trainer._get_per_token_logps_and_entropies)
+    watcher.wrap(trainer)
     trainer.add_callback(watcher)
+
+
+def _check(trainer: Any, options: Mapping[str, Any]) -> None:
+    """Raises CannotStart for an option that there is not, or a value that a run cannot have: later it would go into a log."""
+    if wrong := [name for name in options if name not in OPTIONS]:
+        raise CannotStart(f"groupscope.watch has no option {wrong[0]}: it has {', '.join(OPTIONS)}")
+    try:
+        config = {"trainer": {"name": "TRL"}, "theirs": _theirs(trainer), **known(trainer, trainer.args.max_steps)}
+        given = {name: options[name] for name in OPTIONS[:4] if name in options}
+        Recording.model_validate({"key": "0" * 16, "worker": "here", "config": config, "name": "TRL", **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CannotStart(
+            f"groupscope.watch cannot record this: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from None
 
 
 class Watcher(TrainerCallback):
@@ -80,6 +115,12 @@ class Watcher(TrainerCallback):
         self._ends = frozenset([*getattr(trainer, "eos_token_ids", [self._tokenizer.eos_token_id]), self._padding])
 
     # ---- the wrapped methods
+
+    def wrap(self, trainer: Any) -> None:
+        """Put those of the trainer into the places of its own."""
+        trainer._generate_and_score_completions = partial(self.generate, trainer._generate_and_score_completions)
+        trainer.compute_loss = partial(self.compute_loss, trainer.compute_loss)
+        trainer._get_per_token_logps_and_entropies = partial(self.measure, trainer._get_per_token_logps_and_entropies)
 
     def train(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The training, from its beginning to its end. An error ends the record, too: the program may catch it and go on, as a notebook does."""
@@ -134,12 +175,12 @@ class Watcher(TrainerCallback):
     def _begin(self, state: Any) -> None:
         self._began = time.monotonic()
         program = "Unsloth" if self._unsloth else "TRL"
-        options = {"name": f"{program} on {_model(self._trainer)}"} | self.options
+        options = {"name": f"{program} on {_model(self._trainer)}"[:LONGEST_NAME]} | self.options
         about = {
             "trainer": program,
             "version": version(program.lower()),
             "config": _theirs(self._trainer),
-            "known": _known(self._trainer, state.max_steps),
+            "known": known(self._trainer, state.max_steps),
             "from_step": state.global_step,
             "device": device_here(),
             "process": os.getpid(),
@@ -279,27 +320,27 @@ def _batch(trainer: Any, rows: int) -> Batch:
     prompts, completions = list(logs["prompt"])[-whole:][::size], list(logs["completion"])[-whole:]
     return Batch(
         size=size,
-        prompts=[(_question(one), _text(one)) for one in prompts],
-        completions=[Said("" if (turns := _turns(one)) else _text(one), turns) for one in completions],
+        prompts=[(question(one), text_of(one)) for one in prompts],
+        completions=[Said("" if (turns := turns_in(one)) else text_of(one), turns) for one in completions],
         rewards={name: list(values)[-whole:] for name, values in logs["rewards"].items()},
         weights=_weights(trainer),
         advantages=list(logs["advantages"])[-whole:],
-        by_batch=trainer.scale_rewards == "batch",
+        by_batch=getattr(trainer, "scale_rewards", None) == "batch",
     )
 
 
-def _question(said: Any) -> str:
+def question(said: Any) -> str:
     """What is asked: the only message of a user without the system prompt; of a longer conversation all of it."""
     asked = [] if isinstance(said, str) else [one for one in said if one.get("role") != "system"]
-    return _text(asked if [one.get("role") for one in asked] == ["user"] else said)
+    return text_of(asked if [one.get("role") for one in asked] == ["user"] else said)
 
 
-def _text(said: Any) -> str:
+def text_of(said: Any) -> str:
     """A prompt or a completion as text; of messages what they say, one after the other."""
     return said if isinstance(said, str) else "\n".join(map(text_in, said))
 
 
-def _turns(said: Any) -> list[Turn]:
+def turns_in(said: Any) -> list[Turn]:
     """The turns of a completion; none if the assistant alone speaks, once."""
     if isinstance(said, str):
         return []
@@ -329,10 +370,24 @@ def _theirs(trainer: Any) -> dict[str, Json]:
     return dict(plain(trainer.args.to_dict()))
 
 
-def _known(trainer: Any, steps: int) -> dict[str, Json]:
+def known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
-    weights = zip(trainer.reward_func_names, _weights(trainer), strict=True)
-    return in_our_terms(_theirs(trainer) | {"max_steps": steps}) | {
+    theirs = _theirs(trainer) | {"max_steps": steps}
+    terms = in_our_terms(theirs)
+    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, which adds up what its worker's functions give
+        functions = (getattr(trainer.rollout_worker, "_loop_kwargs", None) or {}).get("reward_funcs") or ()
+        weights = [(str(getattr(one, "__name__", one)), 1.0) for one in functions]
+        estimator: Json = {"kind": "group_zscore", "std": "population", "eps": 1e-8}
+    else:
+        weights = list(zip(trainer.reward_func_names, _weights(trainer), strict=True))
+        changed = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
+        estimator = None if changed else {"kind": "leave_one_out"}
+    if not hasattr(trainer, "scale_rewards"):
+        # RLOO clips the ratio of a whole completion
+        loss: dict[str, Json] = {} if hasattr(trainer, "rollout_queue") else {"surrogate": None}
+        algorithm = terms["algorithm"]
+        terms["algorithm"] = {**(algorithm if isinstance(algorithm, dict) else {}), "advantage": estimator, **loss}
+    return terms | {
         "model": {"source": str(getattr(trainer.model.config, "_name_or_path", ""))[:300]},
         "rewards": {"functions": [{"name": name, "weight": weight} for name, weight in weights]},
     }

@@ -5,6 +5,7 @@ A summary has rewards and lengths, and neither prompts nor texts nor tokens.
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from groupscope.recording import Completion, Group
 VERSION = 1  # of a summary
 SUMMARIES = "_rollout_summaries.jsonl"
 TRAIN = "train"
+LOOKED_AT = 50  # iterations, until one is recognised
 FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"}
 EVALUATIONS = ("eval", "test")  # what names of their metrics begin with
 
@@ -55,7 +57,8 @@ def _folders(path: Path) -> dict[int, Path]:
 
 
 def _first_file(path: Path) -> Path:
-    found = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
+    folders = islice(_folders(path).values(), LOOKED_AT)
+    found = (file for folder in folders for file in sorted(folder.glob(f"*{SUMMARIES}")) if first_object(file))
     return next(found, path / SUMMARIES)
 
 
@@ -74,17 +77,19 @@ class _TinkerRun:
         """Iterations are counted from 0, and an evaluation is of the iteration before whose update it was made."""
         self._metrics.catch_up(start, final=final)
         folders = _folders(self._path)
-        for step in sorted({*folders, *self._metrics.steps()}):
+        steps = {*folders, *self._metrics.steps()}
+        for step in sorted(steps):
             if step < start:
                 continue
             metrics = self._metrics.of(step)
             waits = self._metrics.there and not metrics
             yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
             for file in sorted(folders[step].glob(f"*{SUMMARIES}")) if step in folders else ():
-                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=final)
+                whole = final or step < max(steps)
+                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=whole)
                 for key in lines.keys:
                     yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
-                yield Step(step, unreadable=lines.wrong, open=waits)
+                yield Step(step, unreadable=[f"{file.parent.name}/{one}" for one in lines.wrong], open=waits)
 
 
 def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
