@@ -33,7 +33,7 @@ COSTS := .pytest_cache/costs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-formats test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-formats test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-chance bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -139,6 +139,9 @@ bench-uploads: $(VENV)/.test ## Upload 1 GB of JSON lines and 200 MB of CSV, and
 
 bench-imports: $(VENV)/.test ## Import 512,000 completions of verl's, and token values, and measure seconds and memory (minutes)
 	$(BIN)/python benchmarks/imports.py $(ARGS)
+
+bench-chance: $(VENV)/.test ## How often chance looks like something that is paid for, and how often a spread lies outside of its interval (ten minutes)
+	$(BIN)/python benchmarks/chance.py $(ARGS)
 
 bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py

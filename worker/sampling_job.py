@@ -164,7 +164,10 @@ def score_again(
             show(Progress(step=seq, total_steps=len(steps), phase="scoring", done=done, total=count))
 
         samples = [
-            [Sample(one.text, one.token_count, items[group.prompt_id]) for one in group.completions]
+            [
+                Sample(one.text, one.token_count, items[group.prompt_id], read=group.prompt_text)
+                for one in group.completions
+            ]
             for group in step_groups
         ]
         scored = Scored(_as_rollout(step_groups, items), scorer.score(samples, on_progress))
