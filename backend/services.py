@@ -15,7 +15,7 @@ from backend.bucket.bucket import Bucket
 from backend.clock import Clock, Terms
 from backend.contract.queries import LAST_STEP, PageQuery
 from backend.events import Broadcast
-from backend.preflight.looks import Looks
+from backend.looks import Looks
 from backend.ranks import RanksHeard
 from backend.reserve import Reserve, is_disk_full
 from backend.settings import Settings

@@ -18,11 +18,11 @@ from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid
 from backend.field_errors import field_errors
+from backend.looks import said as said_of_prompts
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
 from backend.preflight.gather import gather, in_messages, of_copy, of_fork
 from backend.preflight.hints import hints, training_pairs
-from backend.preflight.looks import said as said_of_prompts
 from backend.preflight.memory import memory_estimate, memory_hints
 from backend.services import ServicesDep
 from backend.uploads import columns

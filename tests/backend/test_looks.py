@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from acting import GRPO, Actor, began
 from serving import Backend
-from worker_models import CPU
 
 from backend.contract import protocol as p
 from backend.contract import records as r
@@ -40,7 +40,7 @@ def free_worker(backend: Backend, home: Path) -> Worker:
     """A real one, as far as it looks at prompts."""
     settings = Settings(home=home)
     info = p.WorkerInfo(name="free", device="CPU", store="/store#1")
-    return Worker(settings, info, backend.client, CPU, lambda: False)
+    return Worker(settings, info, backend.client, torch.device("cpu"), lambda: False)
 
 
 def look(backend: Backend, worker: Worker) -> None:
