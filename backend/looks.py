@@ -99,4 +99,4 @@ def _busy(worker: Offers) -> bool:
 
 
 def _has(worker: Offers, source: str) -> bool:
-    return source.startswith("builtin:") or source in {one.source for one in worker.models}
+    return source.startswith("builtin:") or source in {one.source for one in worker.models if one.problem is None}

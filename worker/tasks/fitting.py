@@ -5,6 +5,7 @@ What was found is kept by the hash of all that it depends on: no prompt is looke
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,8 @@ from worker.tasks.items import Item, Items, Prompted
 
 BATCH = 512  # prompts between two looks at whether somebody asked to end
 KEPT = 200  # results; the oldest go
-MOST_NAMED = 5
+MOST_NAMED = 5  # reasons
+ROWS_NAMED = 3  # of each
 _FORM = 1  # of what is kept: another one when a look finds other things
 Show = Callable[[str, int, int], None]
 LOOKING = "prompts"  # the phase
@@ -174,25 +176,35 @@ def _without(items: Sequence[Item], gone: set[int]) -> list[Item]:
 
 def unfit(items: Sequence[Item], task: Prompted, look: Look) -> RunFailure:
     """That prompts cannot be asked: which, why, and what to do."""
-    named = [f"{_name(items[at], task)}: {why}" for at, why in islice(look.unfit.items(), MOST_NAMED)]
-    more = f"; and {len(look.unfit) - MOST_NAMED:,} more" if len(look.unfit) > MOST_NAMED else ""
-    advice = "Mend them, or choose another model"
-    if any("context of" in why for why in look.unfit.values()):
-        advice += ", or lower max_new_tokens"
+    by_reason = defaultdict[str, list[Item]](list)
+    for at, why in look.unfit.items():
+        by_reason[why].append(items[at])
+    named = [f"{_names(some, task)}: {why}" for why, some in islice(by_reason.items(), MOST_NAMED)]
+    others = len(look.unfit) - sum(len(some) for some in islice(by_reason.values(), MOST_NAMED))
+    advice = ["mend them", "choose another model"]
+    if any("context of" in why for why in by_reason):
+        advice.append("lower max_new_tokens")
     if any(message["role"] == "system" for at in look.unfit for message in items[at].messages or ()):
-        advice += "; a template that refuses a system message needs an empty system_prompt"
-    if isinstance(task, Dataset):
-        advice += "; with leave_out_unfit they are left out"
+        advice.append("clear system_prompt, if it is that which the template refuses")
+    if isinstance(task, Dataset) and len(look.unfit) < look.prompts:
+        advice.append("have them left out (leave_out_unfit)")
     return RunFailure(
         "prompts_unfit",
-        f"{len(look.unfit):,} of {look.prompts:,} prompts cannot be asked of this model. {'; '.join(named)}{more}. {advice}.",
+        f"{len(look.unfit):,} of {look.prompts:,} prompts cannot be asked of this model. {'. '.join(named)}."
+        f"{f' And {others:,} more.' if others else ''} What you can do: {'; '.join(advice)}.",
     )
 
 
-def _name(item: Item, task: Prompted) -> str:
-    if item.row is not None:
-        return f"Row {item.row}, column {getattr(task, 'prompt_column', 'prompt')}"
-    return f"“{' '.join(item.question.split())[:60]}”"
+def _names(some: Sequence[Item], task: Prompted) -> str:
+    """The first of the items, by their rows where they have any, and how many others there are."""
+    if some[0].row is None:
+        named = ", ".join(f"“{' '.join(item.question.split())[:60]}”" for item in some[:ROWS_NAMED])
+    else:
+        rows = ", ".join(str(item.row) for item in some[:ROWS_NAMED])
+        named = f"{'Rows' if len(some) > 1 else 'Row'} {rows}"
+    more = f" and {len(some) - ROWS_NAMED:,} more" if len(some) > ROWS_NAMED else ""
+    column = "" if some[0].row is None else f", column {getattr(task, 'prompt_column', 'prompt')}"
+    return f"{named}{more}{column}"
 
 
 def _digest(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
