@@ -98,7 +98,7 @@ test-trainers: $(TRAINERS)/unsloth/.ready ## The hooks for verl and SkyRL, calle
 	$(TRAINERS)/unsloth/bin/python -m pytest tests/real_trainers/test_unsloth.py -m trainers -s --durations 5
 
 test-formats: $(VENV)/.test ## Files by the writers of the newest verl, verifiers, TRL and tinker-cookbook (minutes; installs 300 MB into .formats, or FORMATS=folder)
-	$(BIN)/python scripts/foreign_files.py --newest $(FORMATS); moved=$$?; \
+	$(BIN)/python tests/real_trainers/newest_files.py $(FORMATS); moved=$$?; \
 	GROUPSCOPE_TEST_FOREIGN=$(abspath $(FORMATS)/files) PYTHONPATH=$(abspath $(FORMATS)/trl) $(BIN)/python -m pytest tests/scripts/test_import_verl.py tests/scripts/test_import_others.py tests/scripts/test_import_trl.py --durations 5 && test $$moved = 0
 
 test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; a quarter of an hour)

@@ -200,12 +200,12 @@ class Recorder:
             raise
         self._recording.log_groups(groups, step)
 
-    def groups(self, groups: Sequence[Group], step: int) -> None:
-        """The groups of a step as they are, but for the texts of their tokens."""
-        for one in (completion for group in groups for completion in group.completions):
+    def group(self, group: Group, step: int) -> None:
+        """A group of a step as it is, but for the texts of its tokens."""
+        for one in group.completions:
             if one.tokens is not None:
-                one.tokens = replace(one.tokens, texts=self._texts.of(list(one.tokens.ids)))
-        self._recording.log_groups(groups, step)
+                one.tokens.texts = self._texts.of(list(one.tokens.ids))
+        self._recording.log_groups([group], step)
 
     def lost(self, step: int) -> None:
         """Groups of a step could not be recorded."""

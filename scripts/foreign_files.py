@@ -1,7 +1,5 @@
 """Makes the files of tests/scripts/foreign/<trainer>/ with each trainer's own writer, from its wheel: python scripts/foreign_files.py verl
 
-`--newest FOLDER` makes those of the newest releases below a folder, for make test-formats, and says which these are.
-
 Beside them lies expected.json, which says what was given to the writer. The release is fetched with pip into a folder of its own; where it
 would need Ray or a GPU, only the writer is taken out of its sources.
 """
@@ -11,7 +9,6 @@ import json
 import math
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -601,7 +598,6 @@ def downloaded(requirement: str) -> Callable[[Path], Path]:
 
 
 Maker = tuple[str, Callable[[Path], Path], Callable[[Path, Path], dict[str, Any]]]
-TRL = "trl==1.16.0"
 TINKER = ("tinker-cookbook==0.6.1", "tinker", "chz", "orjson", "distro", "sniffio", "docstring-parser")
 MAKERS: dict[str, Maker] = {
     "verl": (VERL, downloaded(VERL), verl),
@@ -611,17 +607,9 @@ MAKERS: dict[str, Maker] = {
     "openenv": ("openenv==0.10.0", installed("openenv==0.10.0"), openenv),
     "nemo-rl": ("the field list in NeMo-RL's source", lambda folder: folder, nemo_rl),
 }
-NEWEST: dict[str, tuple[tuple[str, ...], bool, Callable[[Path, Path], dict[str, Any]]]] = {
-    "verl": (("verl",), True, verl),
-    "verifiers": (("verifiers",), False, verifiers),
-    "tinker": (("tinker-cookbook", *TINKER[1:]), True, tinker),
-}
 
 
 def main(names: list[str]) -> None:
-    if names[:1] == ["--newest"]:
-        newest(Path(names[1]).resolve())
-        return
     if len(names) != 1:  # each with its own packages
         for name in names or MAKERS:
             subprocess.run([sys.executable, __file__, name], check=True)
@@ -636,30 +624,6 @@ def write(folder: Path, make: Callable[[Path, Path], dict[str, Any]], sources: P
     """The files of one trainer, and what was given to its writer."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "expected.json").write_text(json.dumps(make(folder, sources), ensure_ascii=False, indent=1) + "\n")
-
-
-def newest(place: Path) -> None:
-    """Those of the newest releases, in a copy of the others: each in a process of its own, as each has its own packages."""
-    shutil.copytree(FOREIGN, place / "files", dirs_exist_ok=True)
-    shutil.rmtree(place / "trl", ignore_errors=True)
-    installed(TRL.split("==")[0], alone=True)(place / "trl")  # its trainer writes while the tests run
-    moved = []
-    for name in NEWEST:
-        command = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import foreign_files; foreign_files.one({name!r}, {str(place)!r})"
-        if subprocess.run([sys.executable, "-c", command], check=False).returncode:
-            moved.append(f"{name}: its writer has moved, as the messages above say; its files are those of before")
-    for folder in sorted(place.glob("*/*.dist-info")):
-        if folder.name.split("-")[0] in ("trl", "verl", "verifiers", "tinker_cookbook"):
-            print("newest:", *folder.name.removesuffix(".dist-info").split("-"))
-    if moved:
-        sys.exit("\n".join(moved))
-
-
-def one(name: str, place: str) -> None:
-    """The files by the newest release of one trainer."""
-    requirements, alone, make = NEWEST[name]
-    shutil.rmtree(Path(place) / name, ignore_errors=True)  # of the last time
-    write(Path(place) / "files" / name, make, installed(*requirements, alone=alone)(Path(place) / name))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ Episodes have neither a step nor a group: all are of step 0, and those of the sa
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
+    MALFORMED,
     About,
     Format,
     Lines,
@@ -37,25 +39,38 @@ def _recognises(path: Path) -> bool:
     return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
 
 
-class _OpenEnvRun:
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        folder = file.resolve().parent
-        names = dict.fromkeys(name for _, line in Lines(file).new(final=True) for name in _measured(line))
-        self.about = About(
-            "OpenEnv",
-            f"OpenEnv, {folder.name}",
-            config=json_object(folder / "metadata.json"),
-            known=known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0))),
-        )
+class Results:
+    """A folder's `results.jsonl`, or that file, by OpenEnv or another that has as much to say of an episode."""
+
+    def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
+        """`translated` has a line of the other's in OpenEnv's words. It may raise one of MALFORMED."""
+        self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
+        folder, names = self._file.resolve().parent, dict[str, None]()
+        for _, line in Lines(self._file).new(final=True):
+            with suppress(*MALFORMED):
+                names |= dict.fromkeys(_measured(translated(line)))
+        config = json_object(folder / "metadata.json")
+        known = known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0)))
+        known["model"] = {"source": str(config.get("model") or "")[:300]}
+        self.about = About(trainer, f"{trainer}, {folder.name}", config=config, known=known)
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """The one step stays open: a task's next episode may stand in the last line."""
         if start > 0:
             return
-        lines = GroupedLines(self._file, _task_of, called="episode of OpenEnv", final=final)
+        called, answers = f"episode of {self.about.trainer}", dict[str, Any]()
+
+        def key_of(line: Any) -> str:
+            row = self._translated(line)
+            answers[key := _task_of(row)] = row.get("answer")
+            return key
+
+        lines = GroupedLines(self._file, key_of, called=called, final=final)
         for key in lines.keys:
-            yield Step(0, lines.group(key, _completion, evaluated=True), open=True)
+            groups = lines.group(key, lambda line: _completion(self._translated(line)), evaluated=True)
+            for one in groups:
+                one.answer = None if answers[key] is None else str(answers[key])
+            yield Step(0, groups, open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
@@ -77,7 +92,11 @@ def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
     reward = number(line["reward"])
     said = "\n".join(map(text_in, before)) or json.dumps(line.get("task"), ensure_ascii=False)
     return said, Completion(
-        turns=turns, reward=reward, rewards=with_metrics({"reward": reward}, _measured(line)), tokens=_tokens(line)
+        turns=turns,
+        reward=reward,
+        rewards=with_metrics({"reward": reward}, _measured(line)),
+        tokens=_tokens(line),
+        finish_reason=line.get("finish_reason", "stop"),
     )
 
 
@@ -115,5 +134,5 @@ FORMAT = Format(
     "openenv",
     "the results.jsonl of OpenEnv",
     _recognises,
-    lambda path, _: _OpenEnvRun(path / RESULTS if path.is_dir() else path),
+    lambda path, _: Results(path, "OpenEnv"),
 )

@@ -9,20 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from groupscope.files.chunks import Chunks, chunks_of, opened_chunk
-from groupscope.files.format import (
-    FIRST_LINES,
-    MALFORMED,
-    Format,
-    MetricLines,
-    Outdated,
-    Step,
-    numbered,
-    numbers,
-    parsed,
-)
-from groupscope.files.traces import Traces
-from groupscope.files.verifiers import MOST_FIRST, TRACES, Episodes, about, check, has_episodes, lines_of
+from groupscope.files.format import Format, MetricLines, Outdated, Step, numbered, numbers
+from groupscope.files.traces import Chunks, Traces, chunks_of
+from groupscope.files.verifiers import MOST_FIRST, TRACES, Episodes, about, has_episodes, is_episode, lines_of
 
 STREAM = Path("monitors", "file", "traces", "stream")
 LOOKED_AT = 50  # files, until one is recognised
@@ -35,26 +24,12 @@ def _recognises(path: Path) -> bool:
 
 def _stream(path: Path) -> Path | None:
     """The folder of the stream of a run, whichever of the folders around it this is."""
-    if not path.is_dir():
-        return None
-    places = [path.joinpath(*STREAM.parts[first:]) for first in range(len(STREAM.parts) + 1)]
-    return next((one for one in places if any(map(_has_episode, islice(chunks_of(one).values(), LOOKED_AT)))), None)
+    places = [path.joinpath(*STREAM.parts[first:]) for first in range(len(STREAM.parts) + 1)] if path.is_dir() else []
+    return next((one for one in places if chunks_of(one) and any(map(is_episode, _first_lines(one)))), None)
 
 
-def _has_episode(chunk: Path) -> bool:
-    from pyarrow import ArrowException
-
-    try:
-        with opened_chunk(chunk) as file:
-            for line in islice(file, FIRST_LINES):
-                try:
-                    check(parsed(line, chunk.name))
-                except MALFORMED:
-                    continue
-                return True
-    except (ArrowException, OSError):
-        pass
-    return False
+def _first_lines(stream: Path) -> list[Any]:
+    return [line for _, line in islice(Chunks(stream).new(final=True), MOST_FIRST)]
 
 
 def _step_folders(path: Path) -> dict[int, Path]:
@@ -66,70 +41,68 @@ def _first_files(path: Path) -> list[Path]:
     return [file for folder in folders for file in sorted(folder.glob(f"*/*/{TRACES}"))]
 
 
+def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]] | None:
+    """An evaluation is of the weights that it measured; what was logged without a step, by the clock alone, is of none."""
+    values = {name: value for name, value in line.items() if name not in ("step", "time", "producer")}
+    if line["step"] is None:
+        return None
+    step = max(int(line["step"]) - 1, 0)
+    if values and all(name.startswith("eval/") for name in values):
+        step = next((int(one) for name, one in values.items() if name.endswith("/policy_version")), step)
+    return step, values
+
+
 class _Training:
     """Step k has the episodes that prime-rl calls those of step k + 1, and the evaluation that began before its update."""
 
     def __init__(self, path: Path) -> None:
-        stream = _stream(path)
-        inside = stream is not None and stream.resolve().parts[-len(STREAM.parts) :] == STREAM.parts
-        self._path = stream.resolve().parents[len(STREAM.parts) - 1] if stream is not None and inside else path
-        self._traces = None if stream is None else Traces(stream)
+        stream = (_stream(path) or path / STREAM).resolve()
+        inside = stream.parts[-len(STREAM.parts) :] == STREAM.parts
+        self._path = stream.parents[len(STREAM.parts) - 1] if inside else path
+        self._traces, self._looked = Traces(stream), False
         self._fresh: dict[int, dict[str, Any]] = {}  # metrics that came since the last look
-        self._metrics = [
-            MetricLines(self._path / "metrics.jsonl", self._of_line),
-            MetricLines(self._path.joinpath(*STREAM.parts[:2], "metrics.jsonl"), self._of_line),
-        ]
-        self._looked = False
-        lines = [line for _, line in islice(Chunks(stream).new(final=True), MOST_FIRST)] if stream is not None else []
-        self.about = about("prime-rl", self._path.resolve(), iter(lines or lines_of(_first_files(self._path))))
+        files = (self._path / "metrics.jsonl", self._path.joinpath(*STREAM.parts[:2], "metrics.jsonl"))
+        self._metrics = [MetricLines(file, self._noted) for file in files]
+        lines = _first_lines(stream) or lines_of(_first_files(self._path))
+        self.about = about("prime-rl", self._path.resolve(), iter(lines))
 
-    def _of_line(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
-        """An evaluation is of the weights that it measured; what was logged without a step, by the clock alone, is of none."""
-        values = {name: value for name, value in line.items() if name not in ("step", "time", "producer")}
-        if line["step"] is None:
-            return None
-        step = max(int(line["step"]) - 1, 0)
-        if values and all(name.startswith("eval/") for name in values):
-            step = next((int(one) for name, one in values.items() if name.endswith("/policy_version")), step)
-        self._fresh[step] = self._fresh.get(step, {}) | values
-        return step, values
+    def _noted(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
+        if (found := _metrics_of(line)) is not None:
+            self._fresh[found[0]] = self._fresh.get(found[0], {}) | dict(found[1])
+        return found
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """A step's training groups are there once prime-rl wrote the batch that it trained on."""
         for metrics in self._metrics:
             metrics.catch_up(max(0, start - 1000), final=final)
-        grown = self._traces.catch_up(final=final) if self._traces is not None else set()
-        if self._looked and (late := [one for one in grown if one < start]):
+        changed = self._traces.catch_up(final=final)
+        if self._looked and (late := [one for one in changed if one < start]):
             raise Outdated(min(late))
         for step, values in sorted(self._fresh.items()) if self._looked else ():
             if step < start:
                 yield Step(step, metrics=numbers(values))
         self._looked, self._fresh = True, {}
         folders = {max(number - 1, 0): folder for number, folder in _step_folders(self._path).items()}
-        there = self._traces.steps if self._traces is not None else []
-        known = sorted({*folders, *there, *(step for metrics in self._metrics for step in metrics.steps())})
-        for step in [one for one in known if one >= start] or ([start] if self._traces is not None else []):
-            last = step >= max(known, default=0) or (
-                not final and self._traces is not None and self._traces.waits(step)
-            )
+        logged = {step for metrics in self._metrics for step in metrics.steps()}
+        known = [one for one in sorted({*folders, *self._traces.steps, *logged}) if one >= start]
+        for step in known or [start]:
+            last = step >= max(known, default=0) or (not final and self._traces.waits(step))
             yield from self._step(step, folders.get(step), final=final, last=last)
             if last:
                 break
 
     def _step(self, step: int, folder: Path | None, *, final: bool, last: bool) -> Iterator[Step]:
         metrics = {name: value for of in self._metrics for name, value in of.of(step).items()}
-        waits = any(of.there for of in self._metrics) and not metrics
+        waits = (any(of.there for of in self._metrics) and not metrics) or not self._traces.is_whole(step)
         wrong = [one for of in self._metrics for one in of.unreadable(step)]
         yield Step(step, metrics=metrics, unreadable=wrong, open=waits)
-        if self._traces is not None:
-            waits |= not self._traces.is_whole(step)
-            for groups in self._traces.groups(step):
-                yield Step(step, groups, open=waits)
-        if folder is not None and (self._traces is None or not self._traces.has_training(step)):
+        for groups in self._traces.groups(step):
+            yield Step(step, groups, open=waits)
+        if folder is not None and all(evaluated for evaluated, _ in self._traces.steps.get(step, ())):
             for piece in _of_folder(step, folder, final=final or not last):
                 waits |= piece.open
                 yield piece
-        yield Step(step, unreadable=self._traces.wrong(step, last=last) if self._traces is not None else (), open=waits)
+        yield Step(step, unreadable=self._traces.wrong(step, last=last), open=waits)
 
 
 def _of_folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
@@ -149,9 +122,4 @@ def _of_folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
         yield Step(step, unreadable=wrong, open=waits)
 
 
-FORMAT = Format(
-    "prime-rl",
-    "the output folder of prime-rl, with monitors/file or rollouts",
-    _recognises,
-    lambda path, _: _Training(path),
-)
+FORMAT = Format("prime-rl", "the output folder of prime-rl", _recognises, lambda path, _: _Training(path))

@@ -1,19 +1,20 @@
-"""The traces that prime-rl writes since September 2026: each episode once, as it arrives, and beside them what became known later.
+"""The traces that prime-rl writes since September 2026: streams of JSON lines in numbered chunks, of which all but the newest are sealed with zstd.
 
-`stream` has the episodes of verifiers; `annotations/<producer>` has updates of their traces, each with a part of its `info` and with values of
-tokens that run over a branch from its root to its leaf (prime-rl at commit 65a18584, monitors/file/traces/update.py). Only an update says at
-which step an episode was trained on, or which weights an evaluation measured (orchestrator/annotations.py at 96e0cf47).
+`stream` has each episode of verifiers once, as it arrives; `annotations/<producer>` has what became known later of its traces: at which step
+they were trained on, and values of tokens that run over a branch from its root to its leaf. Of prime-rl's source: monitors/file/traces/chunks.py
+at 551bfc39 and update.py at 65a18584, orchestrator/annotations.py at 96e0cf47.
 """
 
+import io
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from groupscope.files.chunks import Chunks, Place
-from groupscope.files.format import MALFORMED, required_step
+from groupscope.files.format import MALFORMED, numbered, opened, parsed, required_step
 from groupscope.files.verifiers import (
     Rollout,
     ancestors,
@@ -27,24 +28,112 @@ from groupscope.files.verifiers import (
 )
 from groupscope.recording import Group
 
+SEALED = ".zst"
+PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
-LAG = 2  # steps that the orchestrator may be ahead of the trainer
-SILENCE = 5.0  # seconds without news, after which nobody waits for the trainer any more
+LAG, SILENCE = (
+    2,
+    5.0,
+)  # steps that the orchestrator is ahead of the trainer at most; seconds without news after which nobody waits for that one
+
+
+def chunks_of(place: Path) -> dict[int, Path]:
+    """The chunks of a folder in their order, by their number, each under the name that it has while it is plain."""
+    found = numbered(place, r"(\d{5,})\.jsonl(?:\.zst)?").items()
+    return {number: one.with_suffix("") if one.suffix == SEALED else one for number, one in found}
+
+
+def opened_chunk(path: Path) -> BinaryIO:
+    """A chunk by its plain name, to be read from its beginning. It is sealed before its plain file goes. Raises OSError."""
+    import pyarrow as pa
+
+    try:
+        return opened(path)
+    except FileNotFoundError:
+        sealed = opened(path.with_name(path.name + SEALED))
+        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(sealed, compression="zstd")), PIECE))
+
+
+class Line(NamedTuple):
+    """A line that was read: where it stood, and where it is kept."""
+
+    where: str
+    at: int
+    size: int  # compressed
+    length: int
+
+
+class Chunks:
+    """The lines of a stream, each read once. As no line of a sealed chunk can be read by itself, they are kept, each compressed, in a
+    temporary file.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._chunk, self._bytes, self._count = -1, 0, 0  # as far as it was read
+        self._kept = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 — as long as the stream is read
+        self.wrong: dict[str, None] = {}
+        """Of each line and each chunk that cannot be read one sentence."""
+
+    def new(self, *, final: bool) -> Iterator[tuple[Line, Any]]:
+        """The objects of the lines since the last call. The last line of the newest chunk may be torn, unless this call is `final`."""
+        import pyarrow as pa
+
+        chunks = chunks_of(self._place)
+        for number in [one for one in chunks if one >= self._chunk]:
+            if number != self._chunk:
+                self._chunk, self._bytes, self._count = number, 0, 0
+            path = chunks[number]
+            for line in self._lines(path, whole=final or number != max(chunks)):
+                where = f"{self._place.name}/{path.name}, line {self._count}"
+                if isinstance(found := parsed(line, where), ValueError):
+                    self.wrong[str(found)] = None
+                    continue
+                packed = pa.compress(line, codec="zstd", asbytes=True)
+                at = self._kept.seek(0, io.SEEK_END)
+                self._kept.write(packed)
+                yield Line(where, at, len(packed), len(line)), found
+
+    def _lines(self, path: Path, *, whole: bool) -> Iterator[bytes]:
+        from pyarrow import ArrowException
+
+        try:
+            with opened_chunk(path) as file:
+                skip = self._bytes
+                while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
+                    skip -= passed
+                for line in file:
+                    if not line.endswith(b"\n") and not whole:
+                        return
+                    self._bytes, self._count = self._bytes + len(line), self._count + 1
+                    if line.strip():
+                        yield line
+        except (ArrowException, OSError) as error:
+            name = path.name if path.exists() else path.name + SEALED
+            self.wrong[f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"] = None
+
+    def read(self, line: Line) -> Any:
+        """The object of a line that was read before."""
+        import pyarrow as pa
+
+        self._kept.seek(line.at)
+        packed = self._kept.read(line.size)
+        return json.loads(pa.decompress(packed, decompressed_size=line.length, codec="zstd", asbytes=True))
+
 
 Key = tuple[bool, str]  # whether it is of an evaluation, and the group
 
 
-@dataclass(eq=False)
-class _Episode:
-    """What is to be known of an episode before its step is read."""
-
-    place: Place
+class _Episode(NamedTuple):
+    line: Line
     key: Key
     traces: tuple[str, ...]
     ok: bool
     policy: int | None  # that wrote it, by its updates
     arrived: int  # while this step was collected
-    step: int | None = None
+
+
+Kept = dict[Key, dict[int, _Episode]]  # the episodes of a group, by their places
 
 
 class Traces:
@@ -53,166 +142,116 @@ class Traces:
     def __init__(self, stream: Path) -> None:
         self._stream, self._folder = Chunks(stream), stream.parent / "annotations"
         self._annotations: dict[str, Chunks] = {}
-        self._episodes: dict[str, _Episode] = {}  # by their traces
-        self._arrived: dict[Key, list[_Episode]] = defaultdict(list)
-        self._updates: dict[str, list[tuple[str, Place]]] = defaultdict(
-            list
-        )  # by their trace: who wrote it, and where it is
-        self._waiting: list[tuple[str, int]] = []  # traces whose episode is not there yet, and their steps
-        self._steps: dict[int, dict[Key, None]] = {}
-        self._newest = -1  # step of the training
+        self._groups: dict[Key, list[_Episode]] = defaultdict(list)
+        self._of: dict[str, _Episode] = {}  # by their traces
+        self._updates: dict[str, list[tuple[str, Line]]] = defaultdict(list)  # of traces: who wrote them, and where
+        self._shipped: dict[str, int] = {}  # the steps of traces, as prime-rl counts them
+        self.steps: dict[int, Kept] = {}
+        self._counts: dict[int, int] = {}  # of what is known of each step
         self._grew = 0.0
         self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
 
-    # ---- reading
-
     def catch_up(self, *, final: bool) -> set[int]:
-        """Read what is new. The steps that it belongs to."""
-        traces: set[str] = set()
-        touched: set[Key] = set()
-        before = len(self._episodes), sum(map(len, self._updates.values()))
-        for producer in self._producers():
+        """Read what is new: the steps that it changed."""
+        for producer in sorted(streams_in(self._folder)):
             if producer not in self._annotations:
                 self._annotations[producer] = Chunks(self._folder / producer)
-            chunks = self._annotations[producer]
-            for place, update in chunks.new(final=final):
-                try:
-                    self._note(producer, place, update)
-                    traces.add(str(update["trace_id"]))
-                except MALFORMED:
-                    self._say(f"annotations/{chunks.where(place.line, place.chunk)}: no update of a trace")
-        for place, episode in self._stream.new(final=final):
-            try:
-                if not (arrived := self._arrive(place, episode)).ok:
-                    touched.add(arrived.key)
-            except MALFORMED as error:
-                self._say(f"{self._stream.where(place.line, place.chunk)}: {_reason(error)}")
-        waiting, self._waiting = self._waiting, []
-        for trace, step in waiting:
-            self._assign(trace, step)
-        if final:
-            self._assign_the_rest()
-        if before != (len(self._episodes), sum(map(len, self._updates.values()))):
-            self._grew = time.monotonic()
+            for line, update in self._annotations[producer].new(final=final):
+                self._take(line, "no update of a trace", self._note, producer, update)
+        for line, episode in self._stream.new(final=final):
+            self._take(line, "no episode of verifiers", self._arrive, episode)
         for chunks in (self._stream, *self._annotations.values()):
-            for sentence in chunks.wrong:
-                self._say(sentence)
-        touched |= {self._episodes[one].key for one in traces if one in self._episodes}
-        steps = {self._step_of(key) for key in touched}
-        return {step for step in steps if step is not None}
+            self._wrong = {**dict.fromkeys(chunks.wrong), **self._wrong}
+        self.steps = self._by_step(final=final)
+        before, self._counts = self._counts, {step: sum(map(self._count, keys)) for step, keys in self.steps.items()}
+        changed = {step for step, count in self._counts.items() if before.get(step) != count}
+        self._grew = time.monotonic() if changed else self._grew
+        return changed
 
-    def _producers(self) -> list[str]:
-        """The orchestrator, which says the steps, and the trainer come in the order of their names."""
+    def _take(self, line: Line, called: str, take: Any, *args: Any) -> None:
         try:
-            names = {one.name.removesuffix(".jsonl") for one in self._folder.iterdir()}
-        except OSError:
-            return []
-        return sorted(name for name in names if not name.endswith(".index"))
+            take(line, *args)
+        except MALFORMED as error:
+            reason = str(error) if type(error) is ValueError else f"{called} ({type(error).__name__}: {error})"
+            self._wrong.setdefault(f"{line.where}: {reason}", None)
 
-    def _note(self, producer: str, place: Place, update: Any) -> None:
-        trace, info = update["trace_id"], update.get("info") or {}
+    def _note(self, line: Line, producer: str, update: Any) -> None:
+        trace, info = str(update["trace_id"]), update.get("info") or {}
         if info.get("effective"):
-            self._waiting.append((str(trace), required_step(info["ship"]["step"])))
-        self._updates[str(trace)].append((producer, place))
+            self._shipped[trace] = required_step(info["ship"]["step"])
+        self._updates[trace].append((producer, line))
 
-    def _arrive(self, place: Place, line: Any) -> _Episode:
-        check(line)
-        traces = tuple(str(one["id"]) for one in line["traces"] if one.get("id"))
-        arrived = [(one.get("info") or {}).get("arrival") or {} for one in line["traces"]]
-        policy = (work(line).get("policy") or {}).get("start")
-        step = next((one["step"] for one in arrived if isinstance(one.get("step"), int)), work(line).get("step"))
-        group = (line.get("group") or {}).get("id") or f"{work(line).get('step')}/{group_of(line)}"
+    def _arrive(self, line: Line, episode: Any) -> None:
+        check(episode)
+        group = (episode.get("group") or {}).get("id") or f"{work(episode).get('step')}/{group_of(episode)}"
+        arrived = [((one.get("info") or {}).get("arrival") or {}).get("step") for one in episode["traces"]]
+        policy = (work(episode).get("policy") or {}).get("start")
         found = _Episode(
-            place,
-            (is_evaluation(line), str(group)),
-            traces,
-            bool(line.get("ok")),
+            line,
+            (is_evaluation(episode), str(group)),
+            tuple(str(one.get("id")) for one in episode["traces"]),
+            bool(episode.get("ok")),
             policy if isinstance(policy, int) else None,
-            step if isinstance(step, int) else 0,
+            next((one for one in [*arrived, work(episode).get("step")] if isinstance(one, int)), 0),
         )
-        self._episodes |= dict.fromkeys(traces, found)
-        self._arrived[found.key].append(found)
-        return found
+        self._of |= dict.fromkeys(found.traces, found)
+        self._groups[found.key].append(found)
 
-    # ---- steps
-
-    def _assign(self, trace: str, step: int) -> None:
-        """The episode of a trace was trained on at a step, which prime-rl counts from 1; or it was measured, for which the weights count."""
-        if (found := self._episodes.get(trace)) is None:
-            self._waiting.append((trace, step))
-        elif found.step is None:
-            evaluated = found.key[0]
-            found.step = max(step - 1, 0)
-            if evaluated:
-                found.step = found.policy if found.policy is not None else step
-            elif found.step < self._newest:  # a checkpoint from which it went on
-                for later in [one for one in self._steps if one >= found.step]:
-                    self._steps[later] = {key: None for key in self._steps[later] if key[0]}
-            self._newest = self._newest if evaluated else found.step
-            self._steps.setdefault(found.step, {})[found.key] = None
-
-    def _assign_the_rest(self) -> None:
-        """What arrived for a batch that was not trained on by the end is of that batch."""
-        newest = self._newest
-        for key, episodes in self._arrived.items():
+    def _by_step(self, *, final: bool) -> dict[int, Kept]:
+        """The groups of each step in the order in which they were trained on. What arrived for a batch that was not trained on is of that
+        batch, at the end. A training that went on from a checkpoint has the steps that follow once.
+        """
+        found: dict[int, Kept] = defaultdict(dict)
+        newest = -1
+        for trace, shipped in self._shipped.items():
+            if (one := self._of.get(trace)) is None:
+                continue
+            evaluated = one.key[0]
+            step = (shipped if one.policy is None else one.policy) if evaluated else max(shipped - 1, 0)
+            if not evaluated and step < newest:
+                for later in [each for each in found if each >= step]:
+                    found[later] = {key: of for key, of in found[later].items() if key[0]}
+            newest = newest if evaluated else step
+            found[step].setdefault(one.key, {})[one.line.at] = one
+        trained = {one for trace in self._shipped if (one := self._of.get(trace)) is not None}
+        for key, episodes in self._groups.items() if final else ():
             last = episodes[-1]
             step = last.policy if key[0] and last.policy is not None else max(last.arrived - 1, 0)
-            if all(one.step is None for one in episodes) and (key[0] or step > newest):
-                for one in episodes:
-                    one.step = step
-                self._steps.setdefault(step, {})[key] = None
-                self._newest = self._newest if key[0] else max(self._newest, step)
+            if trained.isdisjoint(episodes) and (key[0] or step > newest):
+                found[step][key] = {one.line.at: one for one in episodes}
+        return {step: of for step, of in found.items() if of}
 
-    def _step_of(self, key: Key) -> int | None:
-        return next((one.step for one in self._arrived[key] if one.step is not None), None)
-
-    @property
-    def steps(self) -> list[int]:
-        """Those that have groups."""
-        return [step for step, keys in self._steps.items() if keys]
-
-    def has_training(self, step: int) -> bool:
-        """Whether groups of a step that was trained are here."""
-        return any(not evaluated for evaluated, _ in self._steps.get(step, ()))
+    def _count(self, key: Key) -> int:
+        return sum(1 + sum(len(self._updates.get(t, ())) for t in one.traces) for one in self._groups[key])
 
     def is_whole(self, step: int) -> bool:
         """Whether each that wrote values of a training's tokens has written some of this step's."""
-        traces = [
-            t for key in self._steps.get(step, ()) if not key[0] for one in self._arrived[key] for t in one.traces
-        ]
-        return {*self._annotations} <= {who for one in traces for who, _ in self._updates.get(one, ())} or not traces
+        kept = self.steps.get(step, {}).items()
+        traces = [t for key, of in kept if not key[0] for one in of.values() for t in one.traces]
+        return not traces or {*self._annotations} <= {who for t in traces for who, _ in self._updates.get(t, ())}
 
     def waits(self, step: int) -> bool:
         """Whether the step after this one has to wait until the trainer has written the values of this one's tokens."""
-        near = step > self._newest - LAG
+        near = step > max(self.steps, default=0) - LAG
         return near and not self.is_whole(step) and time.monotonic() - self._grew < SILENCE
 
     def groups(self, step: int) -> Iterator[list[Group]]:
-        """Those of a step, in the order in which they were trained on, with what broke off in them."""
-        for key in self._steps.get(step, ()):
-            members = [one for one in self._arrived[key] if one.step == step or (one.step is None and not one.ok)]
+        """Those of a step, with what broke off in them."""
+        for key, of in self.steps.get(step, {}).items():
             rollouts: list[Rollout] = []
-            for one in sorted(members, key=lambda each: each.step is None):
-                try:
-                    found = list(rollouts_of(self._folded(one)))
-                    rollouts += found if one.step is not None and one.ok else map(unscored, found)
-                except MALFORMED as error:
-                    self._say(f"{self._stream.where(one.place.line, one.place.chunk)}: {_reason(error)}")
+            broken = [one for one in self._groups[key] if not one.ok and one.line.at not in of]
+            for one in [*(of[at] for at in sorted(of)), *broken]:
+                self._take(one.line, "no episode of verifiers", self._roll_out, one, rollouts)
             if rollouts:
                 yield groups_of(rollouts)
 
-    def _folded(self, episode: _Episode) -> Any:
-        """Its record with the updates of its traces, in the order in which they were read."""
-        line = self._stream.read(episode.place)
-        for trace in line["traces"]:
-            for producer, place in self._updates.get(str(trace.get("id")), ()):
-                fold(trace, self._annotations[producer].read(place))
-        return line
-
-    # ---- what cannot be read
-
-    def _say(self, sentence: str) -> None:
-        self._wrong.setdefault(sentence, None)
+    def _roll_out(self, line: Line, episode: _Episode, rollouts: list[Rollout]) -> None:
+        record = self._stream.read(line)
+        for trace in record["traces"]:
+            for producer, update in self._updates.get(str(trace.get("id")), ()):
+                fold(trace, self._annotations[producer].read(update))
+        found = list(rollouts_of(record))
+        rollouts += found if episode.ok else map(unscored, found)
 
     def wrong(self, step: int, *, last: bool) -> list[str]:
         """What cannot be read, of the step; of the last one also what was not said with one before."""
@@ -221,8 +260,12 @@ class Traces:
         return [one for one, said in self._wrong.items() if said == step]
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if type(error) is ValueError else f"no episode of verifiers ({type(error).__name__}: {error})"
+def streams_in(folder: Path) -> set[str]:
+    """The streams in a folder, without their indexes. The orchestrator, which says the steps, comes before the trainer by its name."""
+    try:
+        return {one.name for one in folder.iterdir() if one.is_dir()}
+    except OSError:
+        return set()
 
 
 def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
@@ -235,9 +278,7 @@ def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
     parents = {node.get("parent") for node in nodes}
     branches = [[*ancestors(nodes, place), place] for place in range(len(nodes)) if place not in parents]
     for branch in update.get("branches") or ():
-        if not 0 <= branch["index"] < len(branches):
-            continue
-        for name in OF_TOKENS:
+        for name in OF_TOKENS if 0 <= branch["index"] < len(branches) else ():
             values, at = branch.get(name) or (), 0
             for node in (nodes[place] for place in branches[branch["index"]]):
                 ids, mask = node.get("token_ids") or (), node.get("mask") or ()

@@ -58,11 +58,12 @@ def _recognises(path: Path) -> bool:
 
 def has_episodes(file: Path) -> bool:
     """Whether the first line of a file is an episode."""
-    return file.suffix == ".jsonl" and _is_episode(first_object(file, LONGEST_LINE))
+    return file.suffix == ".jsonl" and is_episode(first_object(file, LONGEST_LINE))
 
 
-def _is_episode(line: Mapping[str, Any]) -> bool:
-    return isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
+def is_episode(line: Any) -> bool:
+    """Whether a line's object is an episode."""
+    return isinstance(line, dict) and isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
 
 
 def lines_of(files: Sequence[Path]) -> Iterator[Any]:
@@ -72,7 +73,7 @@ def lines_of(files: Sequence[Path]) -> Iterator[Any]:
 
 def _first_traces(folder: Path, lines: Iterator[Any]) -> list[dict[str, Any]]:
     """Those of the first episodes among these lines. Raises Unreadable for another version's."""
-    episodes = [line for line in islice(lines, MOST_FIRST) if isinstance(line, dict) and _is_episode(line)]
+    episodes = [line for line in islice(lines, MOST_FIRST) if is_episode(line)]
     traces = [trace for one in episodes for trace in one["traces"] if isinstance(trace, dict)]
     version = traces[0].get("version", VERSION) if traces else VERSION
     if version != VERSION:
@@ -194,7 +195,7 @@ def unscored(rollout: Rollout) -> Rollout:
 
 def check(line: Any) -> None:
     """Raises ValueError for what is no episode, or one of another version."""
-    if not isinstance(line, dict) or not _is_episode(line):
+    if not is_episode(line):
         raise ValueError("no episode of verifiers, which has an id, a task and traces")
     for version in {trace.get("version", VERSION) for trace in line["traces"]} - {VERSION}:
         raise ValueError(f"a trace of version {version}, and this program reads version {VERSION}")

@@ -231,7 +231,7 @@ def _replace(stream: str, chunk: int, line: bytes) -> Callable[[Writer], None]:
         (_replace("stream", 2, b"{\n"), range(1, 2), r"stream/00002.jsonl, line 1: not JSON"),
         (_replace("stream", 2, b'{"id": 1}\n'), range(1, 2), r"stream/00002.jsonl, line 1: no episode of verifiers"),
         (_replace("annotations/trainer", 2, b"\xff\n"), range(1), r"trainer/00002.jsonl, line 1: not text in UTF-8"),
-        (_replace("annotations/trainer", 2, b"[]\n"), range(1), r"annotations/trainer/00002.jsonl, line 1: no update"),
+        (_replace("annotations/trainer", 2, b"[]\n"), range(1), r"trainer/00002.jsonl, line 1: no update"),
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_read(
