@@ -8,6 +8,7 @@ clusters: all groups of a prompt (or a group, if there are few prompts), whose a
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,9 @@ TOGETHER = 0.95
 """Properties whose correlation within groups is larger, in size, cannot be separated."""
 _ROUNDING = 1e-9  # of the largest value: differences below it are rounding
 _NORMAL = 1.959964  # of the central 95 % of the normal distribution
-_AT_ONCE = 2**20  # rewards that are permuted at once: 8 MiB
+_UNSHARED = (
+    2**18
+)  # multiplications at once: BLAS does no more without its other threads, which wait for each other on a busy machine
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class _Texts:
     values_M_K: Floats  # of the properties
     sums_M_K: Floats  # of the centred properties, over the completions with this text
     groups_M: Ints
+    clusters_M: Ints
 
     @classmethod
     def of(cls, data: Centred) -> "_Texts":
@@ -137,7 +141,8 @@ class _Texts:
         sums_M_K = _sums(np.hstack(columns), places_N)
         each_M_K = sums_M_K / np.bincount(places_N)[:, None]
         each_M_K -= (_sums(each_M_K, groups_M) / np.maximum(np.bincount(groups_M), 1)[:, None])[groups_M]
-        return cls(each_M_K[:, 0], each_M_K[:, 1:], sums_M_K[:, 1:], groups_M)
+        clusters_M = data.clusters_N[known_N][first_M]
+        return cls(each_M_K[:, 0], each_M_K[:, 1:], sums_M_K[:, 1:], groups_M, clusters_M)
 
     def variances(self) -> Squares:
         """Of Σ property × reward over all permutations; of the reward with the property, and of the property in the reward's place."""
@@ -147,19 +152,25 @@ class _Texts:
         rr_K, rx_K, xx_K = ((spread_P_K * _sums(each, self.groups_M)).sum(axis=0) for each in products)
         return rr_K, rx_K, xx_K
 
-    def largest(self, units_K: Floats, random: np.random.Generator, draws: int) -> Floats:
-        """The largest |Σ property × reward| of all properties under each permutation, each in its unit; infinity leaves one out. (B,)"""
-        scaled_M_K = self.sums_M_K / units_K
-        sums_B_K, sizes_M = np.zeros((draws, len(units_K))), np.bincount(self.groups_M)[self.groups_M]
-        for size in np.unique(sizes_M[sizes_M > 1]):
-            members = np.flatnonzero(sizes_M == size)
-            rewards = self.rewards_M[members].reshape(1, -1, size)
-            at_once = max(1, _AT_ONCE // len(members))
-            for start in range(0, draws, at_once):
-                count = min(at_once, draws - start)
-                drawn = random.permuted(np.repeat(rewards, count, axis=0), axis=-1)
-                sums_B_K[start : start + count] += drawn.reshape(count, -1) @ scaled_M_K[members]
-        return np.asarray(np.abs(sums_B_K).max(axis=1, initial=0.0))
+    def largest(self, tested_K: Bools, random: np.random.Generator, draws: int) -> Floats:
+        """The largest statistic of the tested properties under each permutation of rewards within groups, the same for all of them. (B,)"""
+        scaled_M_K = self.sums_M_K[:, tested_K] / np.sqrt(self.variances()[0][tested_K])
+        order_M = np.lexsort((self.groups_M, self.clusters_M))
+        members_P = np.split(order_M, np.flatnonzero(np.diff(self.groups_M[order_M])) + 1)
+        clusters = [list(of) for _, of in groupby(members_P, key=lambda one: self.clusters_M[one[:1]].tolist())]
+        at_once = max(1, _UNSHARED // max(1, max(map(len, members_P)) * scaled_M_K.shape[1]))
+        largest_B: list[Floats] = [np.zeros(0)]
+        for start in range(0, draws, at_once):
+            count = min(at_once, draws - start)
+            sums_B_K, squares_B_K = np.zeros((2, count, scaled_M_K.shape[1]))
+            for groups in clusters:
+                drawn = (random.permuted(np.tile(self.rewards_M[one], (count, 1)), axis=1) for one in groups)
+                of_B_K = sum(each_B_M @ scaled_M_K[one] for each_B_M, one in zip(drawn, groups, strict=True))
+                sums_B_K += of_B_K
+                squares_B_K += of_B_K**2
+            t_B_K = np.abs(sums_B_K) / np.sqrt(np.maximum(squares_B_K, 1.0))
+            largest_B.append(t_B_K.max(axis=1, initial=0.0))
+        return np.concatenate(largest_B)
 
 
 def associate(
@@ -167,10 +178,10 @@ def associate(
 ) -> Association:
     """The association of each property with the reward.
 
-    Rewards are permuted within groups, the same way for all properties. The 95 % point of the largest sum of property × reward of all
-    properties, each in its standard deviations over permutations, is the critical value (max-T, Westfall & Young 1993). Where clusters
-    differ by more than such chance, a property's own sum is measured by their spread. An interval holds the effects that this very test does
-    not refuse. With a `critical` value given, nothing is drawn, and `p_K` is NaN.
+    A statistic is the sum of property × reward, in its standard deviations over permutations of rewards within groups, or by the spread of
+    its clusters where that is larger. The 95 % point of the largest of all properties under such permutations is the critical value (max-T,
+    Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a `critical` value given, nothing is
+    drawn, and `p_K` is NaN.
     """
     texts, s_C_K, q_C_K = _Texts.of(data), data.products_C_K, data.squares_C_K
     s_K, q_K, variance_K = s_C_K.sum(axis=0), q_C_K.sum(axis=0), (data.rewards_N_K**2).sum(axis=0)
@@ -182,12 +193,13 @@ def associate(
     tested_K = (clusters_K >= LEAST) & (by_chance[0] > 0)
     p_K = np.full(len(q_K), np.nan)
     if critical is None:
-        largest_B = texts.largest(np.where(tested_K, np.sqrt(by_chance[0]), np.inf), random, draws)
+        largest_B = texts.largest(tested_K, random, draws)
         place = min(draws - 1, math.ceil((1 - LEVEL) * (draws + 1)) - 1)
         critical = float(np.sort(largest_B)[place]) if draws else 0.0
         # as large up to rounding is as large: with few groups the draws repeat what was observed
         exceeding_K = (largest_B[:, None] >= t_K[tested_K] * (1 - 1e-9)).sum(axis=0)
         p_K[tested_K] = (1 + exceeding_K) / (draws + 1)
+    # of both the widest; with the effect, beyond which rounding may put an end
     (low_K, high_K), (least_K, most_K) = (_interval(s_K, q_K, each, critical) for each in (of_clusters, by_chance))
     with np.errstate(divide="ignore", invalid="ignore"):
         effect_K = s_K / q_K
@@ -199,8 +211,8 @@ def associate(
 
     return Association(
         effect_K=known(bounded(effect_K, data.unit)),
-        low_K=known(bounded(np.minimum(low_K, least_K), data.unit)),
-        high_K=known(bounded(np.maximum(high_K, most_K), data.unit)),
+        low_K=known(bounded(np.minimum.reduce([low_K, least_K, effect_K]), data.unit)),
+        high_K=known(bounded(np.maximum.reduce([high_K, most_K, effect_K]), data.unit)),
         p_K=known(p_K),
         correlation_K=known(correlation_K),
         spread_K=np.sqrt(q_K / max(1, degrees)),
