@@ -113,7 +113,7 @@ def _cut(text: str, lines: int, columns: int) -> int:
 _HARM = re.compile(
     r"(?<=\])(?=[(\[:])"
     r"|(?<=!)(?=\[)|(?<=<)(?=[a-z/!?-])|(?<=&)(?=#?\w+;)|(?<=ht)(?=tp)|(?<=w)(?=ww)|(?<=@)|(?<=:)(?=[\w/+-]+[:\[])"
-    r"|(?<=\\)(?=html|href|url|includegraphics)|(?<=-)(?=[->])|(?<=[<>~])(?==)",
+    r"|(?<=\\)(?=html|href|url|includegraphics)|(?<=-)(?=>|-\w)|(?<=[<>~])(?==)",
     re.IGNORECASE,
 )
 # As most models write mathematics.

@@ -13,5 +13,7 @@ def folded(text: str) -> str:
 
 def kept_fold(text: str) -> str | None:
     """What a row keeps beside its text; None where only A to Z would change, which SQLite's LIKE and index fold by themselves."""
+    if text.isascii():
+        return None
     found = folded(text)
     return None if found.encode() == text.encode().lower() else found

@@ -112,7 +112,7 @@ def _fold_texts(tx: Connection) -> None:
         page, last = text(f"SELECT id, {column} FROM {table} WHERE id > :last ORDER BY id LIMIT 1000"), 0
         while rows := tx.execute(page, {"last": last}).all():
             last = rows[-1][0]
-            changed = [{"id": one, "text": said, "folded": kept_fold(said)} for one, said in rows if not said.isascii()]
+            changed = [{"id": one, "text": said, "folded": kept_fold(said)} for one, said in rows]
             changed = [one for one in changed if one["folded"] is not None]
             for statement in keep if changed else []:
                 tx.execute(text(statement), changed)

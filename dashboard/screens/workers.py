@@ -9,7 +9,7 @@ from backend.contract.records import Worker
 from dashboard.charts.worker_use import beginning, busy, worker_use_figure
 from dashboard.components.chart import show
 from dashboard.format import count, counted, duration, percent, plain, size
-from dashboard.session import client, guard, link, settings, zone
+from dashboard.session import client, guard, link, settings
 from dashboard.text import one_line
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -101,7 +101,7 @@ def draw_use() -> None:
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"Over the last {duration((now - start).total_seconds())}, in your time zone ({zone()}). Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
+        f"Over the last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
         + ", ".join(f"{plain(name)} ({percent(share)})" for name, share in shares.items())
         + "."
     )
