@@ -16,13 +16,14 @@ from backend.contract.model import Lora, Model
 from backend.contract.preference import DatasetPairs
 from backend.contract.task import Dataset
 from worker.errors import RunFailure
+from worker.policy import loading
 from worker.policy.loading import load_policy, load_reader
 from worker.policy.logprobs import TokenBatch
 from worker.policy.offered_models import OfferedModels
 from worker.policy.policy import Policy
 from worker.policy.recomputing import recomputing
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
-from worker.preferences.fitting import fit_pairs
+from worker.preferences.fitting import STRIPPED, fit_pairs
 from worker.preferences.objective import DirectPreference
 from worker.preferences.pairs import Pair, Pairs, Response
 from worker.rollout.engine import quiet
@@ -297,6 +298,9 @@ def test_what_a_template_strips_of_an_answer_is_trained_on(brought: Brought) -> 
     policy = load_policy(Model(), brought.source, CPU)
     whole = policy.encode_answered(chat_item("1 + 1"), "<think>1</think>2")
     assert policy.tokenizer.decode(whole).endswith("<think>1</think>2<|im_end|>")
+    made = Pair("1", "1 + 1", chat_item("1 + 1").messages, Response("<think>1</think>2"), Response("3"))
+    objective, source = DirectPreference(policy, beta=0.1), DatasetPairs(source="upload:1")
+    assert fit_pairs(Pairs([made], [], 0), source, objective, quiet)[1] == [STRIPPED]
 
 
 def test_a_model_whose_template_ends_no_turn_is_remarked_on(brought: Brought) -> None:
@@ -373,5 +377,12 @@ def test_pairs_that_cannot_be_read_are_named_or_left_out(brought: Brought, wante
         with pytest.raises(RunFailure, match=r"row 7, “1 \+ 1”: a prompt with its completion has"):
             fit_pairs(Pairs(made, [], 0), source, objective, quiet)
         return
-    left, said = fit_pairs(Pairs(made, [], 0), source, objective, quiet)
+    left, [said] = fit_pairs(Pairs(made, [], 0), source, objective, quiet)
     assert (list(left.train), said[:31]) == (made[:1], "1 of 2 pairs are left out; the ")
+
+
+def test_a_policy_without_trained_parameters_is_refused(brought: Brought, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = AutoModelForCausalLM.from_pretrained(brought.folder).requires_grad_(False)
+    monkeypatch.setattr(loading, "_causal_lm", lambda *_: frozen)
+    with pytest.raises(RunFailure, match="has no parameter that is trained"):
+        load_policy(Model(), brought.source, CPU)

@@ -86,9 +86,10 @@ class Chat:
             self.tokenizer(behind, add_special_tokens=False)["input_ids"]
         )
 
-    def drops(self, answer: str) -> bool:
-        """Whether the template leaves out a part of this answer, as those do that strip thoughts."""
-        return self._templated and self._behind(answer) is None
+    @cached_property
+    def strips_thoughts(self) -> bool:
+        """Whether the template leaves out of an assistant's turn what stands between <think> and </think>."""
+        return self._behind(_PROBE) is not None and self._behind(f"<think>{_PROBE}</think>{_PROBE}") is None
 
     def _behind(self, answer: str) -> str | None:
         """What the template writes behind an assistant's answer; None if it does not write the answer whole, or at all."""

@@ -7,17 +7,21 @@ from itertools import islice
 from backend.contract.preference import DatasetPairs, SampledPairs
 from worker.errors import RunFailure
 from worker.policy.chat import error_line
+from worker.policy.policy import Policy
 from worker.preferences.objective import Objective
 from worker.preferences.pairs import Pair, Pairs
 
 EVERY = 64  # pairs between two looks at whether somebody asked to end
 MOST_NAMED = 5
+STRIPPED = (
+    "the chat template would leave the thoughts out of an answer: answers stand behind their prompts as they are, whole"
+)
 
 
 def fit_pairs(
     pairs: Pairs, source: DatasetPairs | SampledPairs, objective: Objective, show: Callable[[int, int], None]
-) -> tuple[Pairs, str]:
-    """The pairs that the model can read, and what the log should say of the others; "" for nothing.
+) -> tuple[Pairs, list[str]]:
+    """The pairs that the model can read, and what the log should say of them and of the others.
 
     `show` gets the pairs done and their total, and may raise. Raises RunFailure `pairs_unfit` where nothing may be left out, or
     nothing would be left.
@@ -28,16 +32,23 @@ def fit_pairs(
             show(at, len(every))
         if why := _why_not(pair, objective):
             unfit[at] = why
+    trained = objective.trained
+    stripped = isinstance(trained, Policy) and trained.chat.strips_thoughts and any(map(_thinks, every))
+    said = [STRIPPED] if stripped else []
     if not unfit:
-        return pairs, ""
+        return pairs, said
     gone = {id(every[at]) for at in unfit}
     train, held_out = ([pair for pair in part if id(pair) not in gone] for part in (pairs.train, pairs.held_out))
     named = [f"{_name(every[at])}: {why}" for at, why in islice(unfit.items(), MOST_NAMED)]
     wanted = isinstance(source, DatasetPairs) and source.leave_out_unfit
     if not wanted or not train or bool(held_out) != bool(pairs.held_out):
         raise _refusal(source, named, len(unfit), len(every))
-    said = f"{len(unfit):,} of {len(every):,} pairs are left out; the first: {named[0]}"
-    return replace(pairs, train=train, held_out=held_out), said
+    left_out = f"{len(unfit):,} of {len(every):,} pairs are left out; the first: {named[0]}"
+    return replace(pairs, train=train, held_out=held_out), [*said, left_out]
+
+
+def _thinks(pair: Pair) -> bool:
+    return "<think>" in pair.chosen.text or "<think>" in pair.rejected.text
 
 
 def _refusal(source: DatasetPairs | SampledPairs, named: Sequence[str], unfit: int, of: int) -> RunFailure:

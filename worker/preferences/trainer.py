@@ -164,12 +164,12 @@ class PairTrainer:
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
-            self._pairs, left_out = fit_pairs(
+            self._pairs, remarks = fit_pairs(
                 self._pairs, self._config.pairs, self._objective, partial(self._attempt.show, "prompts")
             )
             self._announce()
-            if left_out:
-                self._attempt.reporter.log("warning", left_out)
+            for remark in remarks:
+                self._attempt.reporter.log("warning", remark)
             for step in self._attempt.steps(self._evaluate):
                 self._train(step)
         return self._attempt.ending
