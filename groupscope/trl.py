@@ -373,20 +373,17 @@ def _theirs(trainer: Any) -> dict[str, Json]:
 def known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
     theirs = _theirs(trainer) | {"max_steps": steps}
-    terms = in_our_terms(theirs)
-    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, which adds up what its worker's functions give
-        functions = (getattr(trainer.rollout_worker, "_loop_kwargs", None) or {}).get("reward_funcs") or ()
-        weights = [(str(getattr(one, "__name__", one)), 1.0) for one in functions]
-        estimator: Json = {"kind": "group_zscore", "std": "population", "eps": 1e-8}
+    terms: dict[str, Any] = in_our_terms(theirs)
+    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, whose worker adds up what its functions give
+        loop = getattr(trainer.rollout_worker, "_loop_kwargs", None)
+        functions = (loop.get("reward_funcs") or []) if isinstance(loop, dict) else []
+        weights = [(getattr(one, "__name__", str(one)), 1.0) for one in functions]
+        terms["algorithm"] |= {"advantage": {"kind": "group_zscore", "std": "population", "eps": 1e-8}}
     else:
         weights = list(zip(trainer.reward_func_names, _weights(trainer), strict=True))
-        changed = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
-        estimator = None if changed else {"kind": "leave_one_out"}
-    if not hasattr(trainer, "scale_rewards"):
-        # RLOO clips the ratio of a whole completion
-        loss: dict[str, Json] = {} if hasattr(trainer, "rollout_queue") else {"surrogate": None}
-        algorithm = terms["algorithm"]
-        terms["algorithm"] = {**(algorithm if isinstance(algorithm, dict) else {}), "advantage": estimator, **loss}
+    if hasattr(trainer, "normalize_advantages"):  # RLOO, which clips the ratio of a whole completion
+        other = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
+        terms["algorithm"] |= {"advantage": None if other else {"kind": "leave_one_out"}, "surrogate": None}
     return terms | {
         "model": {"source": str(getattr(trainer.model.config, "_name_or_path", ""))[:300]},
         "rewards": {"functions": [{"name": name, "weight": weight} for name, weight in weights]},

@@ -64,7 +64,7 @@ class AsyncWatcher(Watcher):
         for one in self._trained:
             groups.setdefault(one.group_id, []).append(one)
         self._trained = []
-        if not all([self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()]):
+        if not all(self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()

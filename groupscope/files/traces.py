@@ -9,7 +9,7 @@ import io
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -34,7 +34,7 @@ OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
 LAG, SILENCE = (
     2,
     5.0,
-)  # steps that the orchestrator is ahead of the trainer at most; seconds without news after which nobody waits for that one
+)  # steps that the orchestrator is ahead at most; seconds without news, after which nobody waits for the trainer
 
 
 def chunks_of(place: Path) -> dict[int, Path]:
@@ -43,30 +43,17 @@ def chunks_of(place: Path) -> dict[int, Path]:
     return {number: one.with_suffix("") if one.suffix == SEALED else one for number, one in found}
 
 
-def opened_chunk(path: Path) -> BinaryIO:
-    """A chunk by its plain name, to be read from its beginning. It is sealed before its plain file goes. Raises OSError."""
-    import pyarrow as pa
-
-    try:
-        return opened(path)
-    except FileNotFoundError:
-        sealed = opened(path.with_name(path.name + SEALED))
-        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(sealed, compression="zstd")), PIECE))
-
-
 class Line(NamedTuple):
-    """A line that was read: where it stood, and where it is kept."""
+    """A line that was read: where it stood, and where it is kept, how long compressed and how long before."""
 
     where: str
     at: int
-    size: int  # compressed
+    size: int
     length: int
 
 
 class Chunks:
-    """The lines of a stream, each read once. As no line of a sealed chunk can be read by itself, they are kept, each compressed, in a
-    temporary file.
-    """
+    """The lines of a stream, each read once and kept, compressed, in a temporary file: none of a sealed chunk can be read by itself."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -80,11 +67,32 @@ class Chunks:
         import pyarrow as pa
 
         chunks = chunks_of(self._place)
-        for number in [one for one in chunks if one >= self._chunk]:
+        for number, path in [one for one in chunks.items() if one[0] >= self._chunk]:
             if number != self._chunk:
                 self._chunk, self._bytes, self._count = number, 0, 0
-            path = chunks[number]
-            for line in self._lines(path, whole=final or number != max(chunks)):
+            try:
+                yield from self._lines(path, whole=final or number != max(chunks))
+            except (pa.ArrowException, OSError) as error:
+                name = path.name if path.exists() else path.name + SEALED
+                said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
+                self.wrong[said] = None
+
+    def _lines(self, path: Path, *, whole: bool) -> Iterator[tuple[Line, Any]]:
+        import pyarrow as pa
+
+        try:
+            file = opened(path)
+        except FileNotFoundError:  # it is sealed before it goes
+            sealed = pa.input_stream(opened(path.with_name(path.name + SEALED)), compression="zstd")
+            file = cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
+        with file:
+            skip = self._bytes
+            while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
+                skip -= passed
+            for line in file:
+                if not line.endswith(b"\n") and not whole:
+                    return
+                self._bytes, self._count = self._bytes + len(line), self._count + 1
                 where = f"{self._place.name}/{path.name}, line {self._count}"
                 if isinstance(found := parsed(line, where), ValueError):
                     self.wrong[str(found)] = None
@@ -93,24 +101,6 @@ class Chunks:
                 at = self._kept.seek(0, io.SEEK_END)
                 self._kept.write(packed)
                 yield Line(where, at, len(packed), len(line)), found
-
-    def _lines(self, path: Path, *, whole: bool) -> Iterator[bytes]:
-        from pyarrow import ArrowException
-
-        try:
-            with opened_chunk(path) as file:
-                skip = self._bytes
-                while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
-                    skip -= passed
-                for line in file:
-                    if not line.endswith(b"\n") and not whole:
-                        return
-                    self._bytes, self._count = self._bytes + len(line), self._count + 1
-                    if line.strip():
-                        yield line
-        except (ArrowException, OSError) as error:
-            name = path.name if path.exists() else path.name + SEALED
-            self.wrong[f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"] = None
 
     def read(self, line: Line) -> Any:
         """The object of a line that was read before."""
@@ -152,8 +142,8 @@ class Traces:
         self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
 
     def catch_up(self, *, final: bool) -> set[int]:
-        """Read what is new: the steps that it changed."""
-        for producer in sorted(streams_in(self._folder)):
+        """Read what is new, first of the orchestrator, which says the steps, and then of the trainer: the steps that it changed."""
+        for producer in sorted(one.name for one in self._folder.glob("*") if one.is_dir()):
             if producer not in self._annotations:
                 self._annotations[producer] = Chunks(self._folder / producer)
             for line, update in self._annotations[producer].new(final=final):
@@ -163,12 +153,12 @@ class Traces:
         for chunks in (self._stream, *self._annotations.values()):
             self._wrong = {**dict.fromkeys(chunks.wrong), **self._wrong}
         self.steps = self._by_step(final=final)
-        before, self._counts = self._counts, {step: sum(map(self._count, keys)) for step, keys in self.steps.items()}
+        before, self._counts = self._counts, {step: sum(map(self._count, of)) for step, of in self.steps.items()}
         changed = {step for step, count in self._counts.items() if before.get(step) != count}
         self._grew = time.monotonic() if changed else self._grew
         return changed
 
-    def _take(self, line: Line, called: str, take: Any, *args: Any) -> None:
+    def _take(self, line: Line, called: str, take: Callable[..., None], *args: Any) -> None:
         try:
             take(line, *args)
         except MALFORMED as error:
@@ -183,19 +173,15 @@ class Traces:
 
     def _arrive(self, line: Line, episode: Any) -> None:
         check(episode)
-        group = (episode.get("group") or {}).get("id") or f"{work(episode).get('step')}/{group_of(episode)}"
-        arrived = [((one.get("info") or {}).get("arrival") or {}).get("step") for one in episode["traces"]]
-        policy = (work(episode).get("policy") or {}).get("start")
-        found = _Episode(
-            line,
-            (is_evaluation(episode), str(group)),
-            tuple(str(one.get("id")) for one in episode["traces"]),
-            bool(episode.get("ok")),
-            policy if isinstance(policy, int) else None,
-            next((one for one in [*arrived, work(episode).get("step")] if isinstance(one, int)), 0),
-        )
-        self._of |= dict.fromkeys(found.traces, found)
-        self._groups[found.key].append(found)
+        asked = work(episode)
+        group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{group_of(episode)}"
+        steps = [((one.get("info") or {}).get("arrival") or {}).get("step") for one in episode["traces"]]
+        arrived = next((one for one in [*steps, asked.get("step")] if isinstance(one, int)), 0)
+        policy = policy if isinstance(policy := (asked.get("policy") or {}).get("start"), int) else None
+        key, traces = (is_evaluation(episode), str(group)), tuple(str(one.get("id")) for one in episode["traces"])
+        found = _Episode(line, key, traces, bool(episode.get("ok")), policy, arrived)
+        self._of |= dict.fromkeys(traces, found)
+        self._groups[key].append(found)
 
     def _by_step(self, *, final: bool) -> dict[int, Kept]:
         """The groups of each step in the order in which they were trained on. What arrived for a batch that was not trained on is of that
@@ -203,21 +189,21 @@ class Traces:
         """
         found: dict[int, Kept] = defaultdict(dict)
         newest = -1
-        for trace, shipped in self._shipped.items():
-            if (one := self._of.get(trace)) is None:
-                continue
-            evaluated = one.key[0]
-            step = (shipped if one.policy is None else one.policy) if evaluated else max(shipped - 1, 0)
-            if not evaluated and step < newest:
+        trained = [(one, step) for trace, step in self._shipped.items() if (one := self._of.get(trace)) is not None]
+        for one, shipped in trained:
+            step = max(shipped - 1, 0)
+            if one.key[0]:
+                step = shipped if one.policy is None else one.policy
+            elif step < newest:
                 for later in [each for each in found if each >= step]:
                     found[later] = {key: of for key, of in found[later].items() if key[0]}
-            newest = newest if evaluated else step
+            newest = newest if one.key[0] else step
             found[step].setdefault(one.key, {})[one.line.at] = one
-        trained = {one for trace in self._shipped if (one := self._of.get(trace)) is not None}
+        keys = {one.key for one, _ in trained}
         for key, episodes in self._groups.items() if final else ():
             last = episodes[-1]
             step = last.policy if key[0] and last.policy is not None else max(last.arrived - 1, 0)
-            if trained.isdisjoint(episodes) and (key[0] or step > newest):
+            if key not in keys and (key[0] or step > newest):
                 found[step][key] = {one.line.at: one for one in episodes}
         return {step: of for step, of in found.items() if of}
 
@@ -260,14 +246,6 @@ class Traces:
         return [one for one, said in self._wrong.items() if said == step]
 
 
-def streams_in(folder: Path) -> set[str]:
-    """The streams in a folder, without their indexes. The orchestrator, which says the steps, comes before the trainer by its name."""
-    try:
-        return {one.name for one in folder.iterdir() if one.is_dir()}
-    except OSError:
-        return set()
-
-
 def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
     """Put an update into a trace: its `info`, and the values of each branch into the messages whose sampled tokens all have one.
 
@@ -275,12 +253,14 @@ def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
     """
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
-    parents = {node.get("parent") for node in nodes}
-    branches = [[*ancestors(nodes, place), place] for place in range(len(nodes)) if place not in parents]
+    leaves = [place for place in range(len(nodes)) if all(node.get("parent") != place for node in nodes)]
     for branch in update.get("branches") or ():
-        for name in OF_TOKENS if 0 <= branch["index"] < len(branches) else ():
+        path = [
+            leaf for leaf in leaves[branch["index"] : branch["index"] + 1] for leaf in (*ancestors(nodes, leaf), leaf)
+        ]
+        for name in OF_TOKENS:
             values, at = branch.get(name) or (), 0
-            for node in (nodes[place] for place in branches[branch["index"]]):
+            for node in (nodes[place] for place in path):
                 ids, mask = node.get("token_ids") or (), node.get("mask") or ()
                 there, at = values[at : at + len(ids)], at + len(ids)
                 sampled = [value for value, one in zip(there, mask, strict=False) if one]
