@@ -81,11 +81,12 @@ def _quietly(method: Callable[Concatenate["Recording", P], None]) -> Callable[Co
 
     @functools.wraps(method)
     def attempt(self: "Recording", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        lost = len(self._lost)
         try:
             self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
-            self._leave_out("calls", f"{type(error).__name__}: {error}")
+            self._leave_out("calls" if len(self._lost) == lost else "", f"{type(error).__name__}: {error}")
 
     return attempt
 
@@ -329,9 +330,9 @@ class Recording:
         self._over.set()
 
     def _leave_out(self, what: str, why: str) -> None:
-        """Something cannot be recorded: the program's log says it once, and the run's how often."""
+        """Something cannot be recorded: the program's log says it once, and the run's how often; that a step is lost, it says elsewhere."""
         self._say(why)
-        if os.getpid() == self._process:
+        if what and os.getpid() == self._process:
             count, first = self._left_out.get(what, (0, why))
             self._left_out[what] = count + 1, first
 
