@@ -55,25 +55,26 @@ def _understood(message: Any, names: dict[str, str]) -> list[Turn]:
 
 def _listed(found: Any) -> list[Any]:
     """Several of them, or one, or none."""
-    if found is None:
-        return []
     one = isinstance(found, str | Mapping) or any(hasattr(found, name) for name in ("role", "function", "model_dump"))
     try:
-        return [found] if one else list(found)
+        return [found] if one else list(() if found is None else found)
     except Exception:  # noqa: BLE001 — as above
         return [found]
 
 
-def _fields(message: Any) -> Mapping[str, Any]:
-    """By their names; of an object its own, of OpenAI's choice those of its message. Raises TypeError for what has none."""
-    if not isinstance(message, Mapping):
-        message = message.model_dump() if hasattr(message, "model_dump") else vars(message)
-    return message if "role" in message or not message.get("message") else _fields(message["message"])
+def _fields(message: Any) -> Any:
+    """By their names; of an object its own, of OpenAI's choice those of its message. None of what has none."""
+    try:
+        if not isinstance(message, Mapping):
+            message = message.model_dump() if hasattr(message, "model_dump") else vars(message)
+        return message if "role" in message or not message.get("message") else _fields(message["message"])
+    except Exception:  # noqa: BLE001 — as above
+        return None
 
 
 def _shown(thing: Any) -> str:
     try:
-        return thing if isinstance(thing, str) else str(thing)
+        return str(thing)
     except Exception:  # noqa: BLE001 — as above
         return f"[{type(thing).__name__}]"
 
@@ -102,9 +103,7 @@ def _calls(found: Any) -> list[Mapping[str, Any]]:
     if isinstance(found, str):
         with suppress(ValueError):
             found = json.loads(found)
-    return [
-        {"arguments": call} if isinstance(call, str | int | float) else _fields(call) for call in _listed(found or None)
-    ]
+    return [_fields(call) or {"arguments": _shown(call)} for call in _listed(found or None)]
 
 
 def completion_start(messages: Sequence[Any]) -> int:
@@ -115,9 +114,7 @@ def completion_start(messages: Sequence[Any]) -> int:
 
 def text_in(message: Any) -> str:
     """What a message says; of its parts those that are text, and of others their kind. What is no message says what it is as text."""
-    try:
-        fields = _fields(message)
-    except (AttributeError, TypeError):
+    if (fields := _fields(message)) is None:
         return _shown(message)
     content = fields.get("content")
     parts = [content] if isinstance(content, str | Mapping) else _listed(content)
@@ -127,8 +124,6 @@ def text_in(message: Any) -> str:
 
 
 def _part(part: Any) -> str:
-    try:
-        fields = _fields(part)
-    except (AttributeError, TypeError):
+    if (fields := _fields(part)) is None:
         return _shown(part)
     return fields["text"] if isinstance(fields.get("text"), str) else f"[{fields.get('type', 'something')}]"

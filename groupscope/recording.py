@@ -194,8 +194,7 @@ class Recording:
     def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
         for name, value in metrics.items():
             if not 0 < len(name) <= LONGEST_NAME:
-                why = f"a name has up to {LONGEST_NAME} characters"
-                self._leave_out("metrics", f"the metric {name[:20]}… is left out: {why}")
+                self._leave_out("metrics", f"the metric {name[:20]}… has more than {LONGEST_NAME} characters, or none")
                 continue
             try:
                 yield name, finite(value)

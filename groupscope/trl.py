@@ -57,7 +57,7 @@ OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 def attach(trainer: Any, **options: Any) -> None:
     """Have the trainer tell of its groups. Raises CannotStart without a token to show, and for a trainer or an option that cannot be watched."""
     asynchronous = hasattr(trainer, "rollout_queue")
-    if not hasattr(trainer, "callback_handler") or not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
+    if not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
         raise CannotStart(
             f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and AsyncGRPOTrainer, and "
             "Unsloth's; groupscope.start_run records what a script of yours logs"

@@ -25,30 +25,27 @@ class AsyncWatcher(Watcher):
         self._packed: deque[list[Any]] = deque()
         self._trained: list[Any] = []  # of this step
         if trainer.rollout_queue is not None:
-            trainer.rollout_queue.get = partial(self.take, trainer.rollout_queue.get)
-            trainer.get_train_dataloader = partial(self.dataloader, trainer.get_train_dataloader)
+            trainer.rollout_queue.get = partial(self._take, trainer.rollout_queue.get)
+            trainer.get_train_dataloader = partial(self._dataloader, trainer.get_train_dataloader)
             trainer.compute_loss = partial(self.compute_loss, trainer.compute_loss)
 
-    def take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A sample leaves the queue."""
+    def _take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         sample = original(*args, **kwargs)
         self._samples[id(sample.input_ids)] = sample
         if len(self._samples) > MOST_WAITING:
             del self._samples[next(iter(self._samples))]
         return sample
 
-    def dataloader(self, original: Any) -> Any:
-        """A loader whose micro-batches are noted."""
+    def _dataloader(self, original: Any) -> Any:
         loader = original()
-        loader.collate_fn.torch_call = partial(self.pack, loader.collate_fn.torch_call)
+        loader.collate_fn.torch_call = partial(self._pack, loader.collate_fn.torch_call)
         return loader
 
-    def pack(self, original: Any, examples: Any) -> Any:
-        """A micro-batch is packed."""
-        self._safely(self._pack, examples)
+    def _pack(self, original: Any, examples: Any) -> Any:
+        self._safely(self._note, examples)
         return original(examples)
 
-    def _pack(self, examples: Any) -> None:
+    def _note(self, examples: Any) -> None:
         found = [self._samples.pop(id(one["input_ids"]), None) for row in examples[0] for one in row.samples]
         self._packed.append([one for one in found if one is not None])
 
@@ -70,9 +67,8 @@ class AsyncWatcher(Watcher):
             self._end_step()
 
     def _tell_group(self, samples: list[Any], step: int) -> None:
-        prompt = samples[0].prompt
-        group = Group(question(prompt), [self._completion(one) for one in samples], prompt_text=text_of(prompt))
-        self._tell("group", group, step)
+        prompt, completions = samples[0].prompt, [self._completion(one) for one in samples]
+        self._tell("group", Group(question(prompt), completions, prompt_text=text_of(prompt)), step)
 
     def _completion(self, sample: Any) -> Completion:
         mask = np.asarray(sample.completion_mask, bool)

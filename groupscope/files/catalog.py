@@ -1,15 +1,15 @@
 """All formats, and the runs that lie at a path."""
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from groupscope.files import art, nemo_rl, openenv, own, prime_rl, tinker, trl, verifiers, verifiers_results, verl
+from groupscope.files import art, nemo_rl, openenv, own, prime_rl, tinker, trl, verifiers, verl
 from groupscope.files.format import Format, Unreadable
 
-FORMATS: tuple[Format, ...] = tuple(
-    one.FORMAT for one in (own, trl, verl, prime_rl, verifiers, verifiers_results, nemo_rl, tinker, art, openenv)
+FORMATS: tuple[Format, ...] = (
+    *(one.FORMAT for one in (own, trl, verl, prime_rl, verifiers, nemo_rl, tinker, art, openenv)),
+    openenv.VERIFIERS,
 )
 DEEPEST = 4  # folders below a path in which runs are looked for
 MOST_FOLDERS = 20_000
@@ -68,8 +68,7 @@ def find(
 def _inside(folder: Path) -> list[Path]:
     """Folders, and files that may be a run by themselves; links last, as one called `latest` leads to another run tomorrow. Raises OSError."""
     found = sorted(folder.iterdir(), key=lambda one: (os.path.islink(one), one))
-    if not os.access(folder, os.X_OK):  # names without what they name
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    os.stat(folder / ".")  # refused where names can be read, and not what they name
     return [
         one
         for one in found

@@ -1,4 +1,4 @@
-"""OpenEnv's results.jsonl, which `openenv collect` writes: a line for each episode.
+"""The results.jsonl of OpenEnv, which `openenv collect` writes, and of verifiers before 0.4: a line for each episode.
 
 Episodes have neither a step nor a group: all are of step 0, and those of the same task, or of the same first messages, are a group.
 """
@@ -29,21 +29,24 @@ from groupscope.tokens import Tokens
 
 RESULTS = "results.jsonl"
 FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
+OF_VERIFIERS = {
+    "prompt",
+    "completion",
+    "reward",
+}  # the metrics in `metrics` or, in older files, beside these (save_utils.py at 00d83204)
+OTHERS = {"reward", "example_id", "id", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated"}
 TRACE_VERSION = 1
 LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
 
 
-def _recognises(path: Path) -> bool:
+def _recognises(path: Path, fields: set[str] = FIELDS) -> bool:
     """A folder with a `results.jsonl`, or that file: by the first line."""
     file = path / RESULTS if path.is_dir() else path
-    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
+    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= fields
 
 
-class Results:
-    """A folder's `results.jsonl`, or that file, by OpenEnv or another that has as much to say of an episode."""
-
+class _Results:
     def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
-        """`translated` has a line of the other's in OpenEnv's words. It may raise one of MALFORMED."""
         self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
         folder, names = self._file.resolve().parent, dict[str, None]()
         for _, line in Lines(self._file).new(final=True):
@@ -130,9 +133,35 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
     return Tokens(ids[skip:], trained=trained[skip:], sampling_logprob=logprobs[skip:])
 
 
+def _translated(line: Any) -> dict[str, Any]:
+    """A result of verifiers in OpenEnv's words. Raises ValueError for what is none."""
+    if not isinstance(line, dict) or OF_VERIFIERS - line.keys():
+        raise ValueError("no result of verifiers, which has a prompt, a completion and a reward")
+    measured = line["metrics"] if isinstance(line.get("metrics"), dict) else line
+    error = line.get("error")
+    why = error.get("error_chain_str") or error.get("error") if isinstance(error, dict) else error
+    asked, said = ([{"role": role, "content": one}] if isinstance(one, str) else list(one or ())
+                   for role, one in (("user", line["prompt"]), ("assistant", line["completion"])))  # fmt: skip
+    return {
+        "task": [line.get("task"), line.get("example_id")],
+        "messages": [*asked, *said, *([{"role": "error", "content": str(why)}] if why else [])],
+        "reward": line["reward"],
+        "answer": line.get("answer"),
+        "verify_metrics": {name: value for name, value in measured.items() if name not in OTHERS},
+        "tool_trace": [],
+        "finish_reason": "length" if line.get("is_truncated") else "stop",
+    }
+
+
 FORMAT = Format(
     "openenv",
     "the results.jsonl of OpenEnv",
     _recognises,
-    lambda path, _: Results(path, "OpenEnv"),
+    lambda path, _: _Results(path, "OpenEnv"),
+)
+VERIFIERS = Format(
+    "verifiers-results",
+    "the results.jsonl of verifiers before 0.4",
+    lambda path: _recognises(path, OF_VERIFIERS),
+    lambda path, _: _Results(path, "verifiers", _translated),
 )

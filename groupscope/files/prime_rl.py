@@ -29,7 +29,7 @@ def _stream(path: Path) -> Path | None:
 
 
 def _first_lines(stream: Path) -> list[Any]:
-    return [line for _, line in islice(Chunks(stream).new(final=True), MOST_FIRST)]
+    return [line for _, line in islice(Chunks(stream, {}).new(final=True), MOST_FIRST)]
 
 
 def _step_folders(path: Path) -> dict[int, Path]:

@@ -8,6 +8,7 @@ at 551bfc39 and update.py at 65a18584, orchestrator/annotations.py at 96e0cf47.
 import io
 import json
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -44,23 +45,21 @@ def chunks_of(place: Path) -> dict[int, Path]:
 
 
 class Line(NamedTuple):
-    """A line that was read: where it stood, and where it is kept, how long compressed and how long before."""
+    """A line that was read: where it stood, and where it is kept."""
 
     where: str
     at: int
     size: int
-    length: int
 
 
 class Chunks:
     """The lines of a stream, each read once and kept, compressed, in a temporary file: none of a sealed chunk can be read by itself."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, place: Path, wrong: dict[str, int | None]) -> None:
+        """`wrong` is given a sentence for each line and each chunk that cannot be read."""
+        self._place, self._wrong = place, wrong
         self._chunk, self._bytes, self._count = -1, 0, 0  # as far as it was read
         self._kept = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 — as long as the stream is read
-        self.wrong: dict[str, None] = {}
-        """Of each line and each chunk that cannot be read one sentence."""
 
     def new(self, *, final: bool) -> Iterator[tuple[Line, Any]]:
         """The objects of the lines since the last call. The last line of the newest chunk may be torn, unless this call is `final`."""
@@ -75,7 +74,7 @@ class Chunks:
             except (pa.ArrowException, OSError) as error:
                 name = path.name if path.exists() else path.name + SEALED
                 said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
-                self.wrong[said] = None
+                self._wrong.setdefault(said, None)
 
     def _lines(self, path: Path, *, whole: bool) -> Iterator[tuple[Line, Any]]:
         import pyarrow as pa
@@ -95,20 +94,17 @@ class Chunks:
                 self._bytes, self._count = self._bytes + len(line), self._count + 1
                 where = f"{self._place.name}/{path.name}, line {self._count}"
                 if isinstance(found := parsed(line, where), ValueError):
-                    self.wrong[str(found)] = None
+                    self._wrong.setdefault(str(found), None)
                     continue
-                packed = pa.compress(line, codec="zstd", asbytes=True)
+                packed = zlib.compress(line, 1)
                 at = self._kept.seek(0, io.SEEK_END)
                 self._kept.write(packed)
-                yield Line(where, at, len(packed), len(line)), found
+                yield Line(where, at, len(packed)), found
 
     def read(self, line: Line) -> Any:
         """The object of a line that was read before."""
-        import pyarrow as pa
-
         self._kept.seek(line.at)
-        packed = self._kept.read(line.size)
-        return json.loads(pa.decompress(packed, decompressed_size=line.length, codec="zstd", asbytes=True))
+        return json.loads(zlib.decompress(self._kept.read(line.size)))
 
 
 Key = tuple[bool, str]  # whether it is of an evaluation, and the group
@@ -130,7 +126,8 @@ class Traces:
     """The episodes of a run by their steps, counted from 0, as far as the files say them by now."""
 
     def __init__(self, stream: Path) -> None:
-        self._stream, self._folder = Chunks(stream), stream.parent / "annotations"
+        self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
+        self._stream, self._folder = Chunks(stream, self._wrong), stream.parent / "annotations"
         self._annotations: dict[str, Chunks] = {}
         self._groups: dict[Key, list[_Episode]] = defaultdict(list)
         self._of: dict[str, _Episode] = {}  # by their traces
@@ -139,19 +136,16 @@ class Traces:
         self.steps: dict[int, Kept] = {}
         self._counts: dict[int, int] = {}  # of what is known of each step
         self._grew = 0.0
-        self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
 
     def catch_up(self, *, final: bool) -> set[int]:
         """Read what is new, first of the orchestrator, which says the steps, and then of the trainer: the steps that it changed."""
         for producer in sorted(one.name for one in self._folder.glob("*") if one.is_dir()):
             if producer not in self._annotations:
-                self._annotations[producer] = Chunks(self._folder / producer)
+                self._annotations[producer] = Chunks(self._folder / producer, self._wrong)
             for line, update in self._annotations[producer].new(final=final):
                 self._take(line, "no update of a trace", self._note, producer, update)
         for line, episode in self._stream.new(final=final):
             self._take(line, "no episode of verifiers", self._arrive, episode)
-        for chunks in (self._stream, *self._annotations.values()):
-            self._wrong = {**dict.fromkeys(chunks.wrong), **self._wrong}
         self.steps = self._by_step(final=final)
         before, self._counts = self._counts, {step: sum(map(self._count, of)) for step, of in self.steps.items()}
         changed = {step for step, count in self._counts.items() if before.get(step) != count}
@@ -218,8 +212,8 @@ class Traces:
 
     def waits(self, step: int) -> bool:
         """Whether the step after this one has to wait until the trainer has written the values of this one's tokens."""
-        near = step > max(self.steps, default=0) - LAG
-        return near and not self.is_whole(step) and time.monotonic() - self._grew < SILENCE
+        news = step > max(self.steps, default=0) - LAG and time.monotonic() - self._grew < SILENCE
+        return news and not self.is_whole(step)
 
     def groups(self, step: int) -> Iterator[list[Group]]:
         """Those of a step, with what broke off in them."""
@@ -242,7 +236,7 @@ class Traces:
     def wrong(self, step: int, *, last: bool) -> list[str]:
         """What cannot be read, of the step; of the last one also what was not said with one before."""
         if last:
-            self._wrong = {one: step if said is None else said for one, said in self._wrong.items()}
+            self._wrong.update({one: step for one, said in self._wrong.items() if said is None})
         return [one for one, said in self._wrong.items() if said == step]
 
 
