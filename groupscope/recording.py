@@ -116,9 +116,7 @@ class Recording:
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
         self._lost: list[int] = []  # those that were not, or without their groups
-        self._left_out: dict[
-            str, tuple[int, str]
-        ] = {}  # how many of what the run's log does not say yet, and the first reason
+        self._left_out: dict[str, tuple[int, str]] = {}  # not said yet: how many of what, and the first reason
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -336,11 +334,9 @@ class Recording:
             self._left_out[what] = count + 1, first
 
     def _taken_left_out(self) -> list[p.LogLine]:
-        found, self._left_out = self._left_out, {}
-        return [
-            p.LogLine(level="warning", message=f"left out: {count:,} {what}; the first: {first}"[:2000])
-            for what, (count, first) in found.items()
-        ]
+        found, self._left_out = self._left_out.items(), {}
+        texts = [f"left out: {count:,} {what}; the first: {first}"[:2000] for what, (count, first) in found]
+        return [p.LogLine(level="warning", message=one) for one in texts]
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -480,9 +476,7 @@ def _completion(
         text=text,
         turns=turns,
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
-        finish_reason="length"
-        if one.finish_reason == "length"
-        else "stop",  # servers have many words for the other ways to end
+        finish_reason="length" if one.finish_reason == "length" else "stop",
         rewards=[
             RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],

@@ -43,13 +43,7 @@ log = logging.getLogger("groupscope")
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
-NEEDED = (
-    "_generate_and_score_completions",
-    "_get_per_token_logps_and_entropies",
-    "_logs",
-    "num_generations",
-    "reward_func_names",
-)
+NEEDED = ("_generate_and_score_completions", "_get_per_token_logps_and_entropies", "num_generations")
 OPTIONS = ("name", "tags", "notes", "run_id", "backend", "home")
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
@@ -71,12 +65,9 @@ def attach(trainer: Any, **options: Any) -> None:
     if watches:  # a notebook's cell that ran again
         watches[0].options = dict(options)
         return
-    if asynchronous:
-        from groupscope.trl_async import AsyncWatcher
+    from groupscope.trl_async import AsyncWatcher  # which is a Watcher
 
-        watcher: Watcher = AsyncWatcher(trainer, options)
-    else:
-        watcher = Watcher(trainer, options)
+    watcher: Watcher = (AsyncWatcher if asynchronous else Watcher)(trainer, options)
     trainer.train = partial(watcher.train, trainer.train)
     watcher.wrap(trainer)
     trainer.add_callback(watcher)
@@ -91,10 +82,8 @@ def _check(trainer: Any, options: Mapping[str, Any]) -> None:
         given = {name: options[name] for name in OPTIONS[:4] if name in options}
         Recording.model_validate({"key": "0" * 16, "worker": "here", "config": config, "name": "TRL", **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CannotStart(
-            f"groupscope.watch cannot record this: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from None
+        where, why = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+        raise CannotStart(f"groupscope.watch cannot record this: {where}: {why}") from None
 
 
 class Watcher(TrainerCallback):

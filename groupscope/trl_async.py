@@ -31,14 +31,18 @@ class AsyncWatcher(Watcher):
 
     def _take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         sample = original(*args, **kwargs)
+        self._safely(self._hold, sample)
+        return sample
+
+    def _hold(self, sample: Any) -> None:
         self._samples[id(sample.input_ids)] = sample
         if len(self._samples) > MOST_WAITING:
             del self._samples[next(iter(self._samples))]
-        return sample
 
     def _dataloader(self, original: Any) -> Any:
         loader = original()
-        loader.collate_fn.torch_call = partial(self._pack, loader.collate_fn.torch_call)
+        collator = loader.collate_fn
+        collator.torch_call = partial(self._pack, collator.torch_call)
         return loader
 
     def _pack(self, original: Any, examples: Any) -> Any:
@@ -61,7 +65,8 @@ class AsyncWatcher(Watcher):
         for one in self._trained:
             groups.setdefault(one.group_id, []).append(one)
         self._trained = []
-        if not all(self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()):
+        told = [self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()]
+        if not all(told):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()

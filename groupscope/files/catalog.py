@@ -28,16 +28,8 @@ def find(
 ) -> Iterator[tuple[Path, Format]]:
     """The runs at a path: itself, or else those in folders below it. What a link leads to comes once, and what may not be read is said."""
 
-    def left_out(one: Path, error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # it went meanwhile
-            say(f"{one} cannot be read and is left out: {error.strerror or error}")
-
     def format_of(one: Path) -> Format | None:
-        try:
-            return next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
-        except OSError as error:
-            left_out(one, error)
-            return None
+        return next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
 
     level = [path]
     seen: set[str] = set()
@@ -49,13 +41,13 @@ def find(
             if (real := os.path.realpath(one)) in seen:
                 continue
             seen.add(real)
-            if (format_ := format_of(one)) is not None:
-                found[one] = format_
-            elif os.path.isdir(one) and (folders := folders + 1) <= MOST_FOLDERS:
-                try:
+            try:
+                if (format_ := format_of(one)) is not None:
+                    found[one] = format_
+                elif os.path.isdir(one) and (folders := folders + 1) <= MOST_FOLDERS:
                     below += _inside(one)
-                except OSError as error:
-                    left_out(one, error)
+            except OSError as error:
+                say(f"{one} cannot be read and is left out: {error.strerror or error}")
         # A training that began meanwhile has made one run of a folder that was none, and of what was found in it the parts.
         above = {folder for one in found for folder in one.parents if folder == path or path in folder.parents}
         for folder in sorted(above):

@@ -5,13 +5,12 @@ Episodes have neither a step nor a group: all are of step 0, and those of the sa
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    MALFORMED,
     About,
     Format,
     Lines,
@@ -29,11 +28,7 @@ from groupscope.tokens import Tokens
 
 RESULTS = "results.jsonl"
 FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
-OF_VERIFIERS = {
-    "prompt",
-    "completion",
-    "reward",
-}  # the metrics in `metrics` or, in older files, beside these (save_utils.py at 00d83204)
+OF_VERIFIERS = {"prompt", "completion", "reward"}
 OTHERS = {"reward", "example_id", "id", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated"}
 TRACE_VERSION = 1
 LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
@@ -48,10 +43,8 @@ def _recognises(path: Path, fields: set[str] = FIELDS) -> bool:
 class _Results:
     def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
         self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
-        folder, names = self._file.resolve().parent, dict[str, None]()
-        for _, line in Lines(self._file).new(final=True):
-            with suppress(*MALFORMED):
-                names |= dict.fromkeys(_measured(translated(line)))
+        folder, lines = self._file.resolve().parent, Lines(self._file).new(final=True)
+        names = dict.fromkeys(name for _, line in lines for name in _measured(translated(line)))
         config = json_object(folder / "metadata.json")
         known = known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0)))
         known["model"] = {"source": str(config.get("model") or "")[:300]}
@@ -61,25 +54,18 @@ class _Results:
         """The one step stays open: a task's next episode may stand in the last line."""
         if start > 0:
             return
-        called, answers = f"episode of {self.about.trainer}", dict[str, Any]()
-
-        def key_of(line: Any) -> str:
-            row = self._translated(line)
-            answers[key := _task_of(row)] = row.get("answer")
-            return key
-
-        lines = GroupedLines(self._file, key_of, called=called, final=final)
+        called, read = f"episode of {self.about.trainer}", self._translated
+        lines = GroupedLines(self._file, lambda line: _task_of(read(line)), called=called, final=final)
         for key in lines.keys:
-            groups = lines.group(key, lambda line: _completion(self._translated(line)), evaluated=True)
-            for one in groups:
-                one.answer = None if answers[key] is None else str(answers[key])
-            yield Step(0, groups, open=True)
+            groups = lines.group(key, lambda line: _completion(read(line)), evaluated=True)
+            yield Step(0, [replace(one, answer=json.loads(key)[-1]) for one in groups], open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
 def _task_of(line: Any) -> str:
     messages = line["messages"]
-    return json.dumps([line.get("task"), messages[: completion_start(messages)]], sort_keys=True)
+    answer = None if line.get("answer") is None else str(line["answer"])
+    return json.dumps([line.get("task"), messages[: completion_start(messages)], answer], sort_keys=True)
 
 
 def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
@@ -134,9 +120,9 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
 
 
 def _translated(line: Any) -> dict[str, Any]:
-    """A result of verifiers in OpenEnv's words. Raises ValueError for what is none."""
+    """A result of verifiers in OpenEnv's words. Metrics are in `metrics` or, in older files, beside it (save_utils.py at 00d83204)."""
     if not isinstance(line, dict) or OF_VERIFIERS - line.keys():
-        raise ValueError("no result of verifiers, which has a prompt, a completion and a reward")
+        return {}
     measured = line["metrics"] if isinstance(line.get("metrics"), dict) else line
     error = line.get("error")
     why = error.get("error_chain_str") or error.get("error") if isinstance(error, dict) else error

@@ -29,6 +29,8 @@ from groupscope.files.verifiers import (
 )
 from groupscope.recording import Group
 
+Key = tuple[bool, str]  # whether it is of an evaluation, and the group
+Kept = dict[Key, dict[int, "_Episode"]]  # the episodes of a group, by their places
 SEALED = ".zst"
 PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
@@ -42,6 +44,17 @@ def chunks_of(place: Path) -> dict[int, Path]:
     """The chunks of a folder in their order, by their number, each under the name that it has while it is plain."""
     found = numbered(place, r"(\d{5,})\.jsonl(?:\.zst)?").items()
     return {number: one.with_suffix("") if one.suffix == SEALED else one for number, one in found}
+
+
+def opened_chunk(path: Path) -> BinaryIO:
+    """A chunk by its plain name. It is sealed before that goes. Raises OSError."""
+    import pyarrow as pa
+
+    try:
+        return opened(path)
+    except FileNotFoundError:
+        sealed = pa.input_stream(opened(path.with_name(path.name + SEALED)), compression="zstd")
+        return cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
 
 
 class Line(NamedTuple):
@@ -70,44 +83,31 @@ class Chunks:
             if number != self._chunk:
                 self._chunk, self._bytes, self._count = number, 0, 0
             try:
-                yield from self._lines(path, whole=final or number != max(chunks))
+                with opened_chunk(path) as file:
+                    skip = self._bytes
+                    while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
+                        skip -= passed
+                    for line in file:
+                        if not line.endswith(b"\n") and not final and number == max(chunks):
+                            return
+                        self._bytes, self._count = self._bytes + len(line), self._count + 1
+                        where = f"{self._place.name}/{path.name}, line {self._count}"
+                        if isinstance(found := parsed(line, where), ValueError):
+                            self._wrong.setdefault(str(found), None)
+                            continue
+                        packed = zlib.compress(line, 1)
+                        at = self._kept.seek(0, io.SEEK_END)
+                        self._kept.write(packed)
+                        yield Line(where, at, len(packed)), found
             except (pa.ArrowException, OSError) as error:
                 name = path.name if path.exists() else path.name + SEALED
                 said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
                 self._wrong.setdefault(said, None)
 
-    def _lines(self, path: Path, *, whole: bool) -> Iterator[tuple[Line, Any]]:
-        import pyarrow as pa
-
-        try:
-            file = opened(path)
-        except FileNotFoundError:  # it is sealed before it goes
-            sealed = pa.input_stream(opened(path.with_name(path.name + SEALED)), compression="zstd")
-            file = cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
-        with file:
-            skip = self._bytes
-            while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
-                skip -= passed
-            for line in file:
-                if not line.endswith(b"\n") and not whole:
-                    return
-                self._bytes, self._count = self._bytes + len(line), self._count + 1
-                where = f"{self._place.name}/{path.name}, line {self._count}"
-                if isinstance(found := parsed(line, where), ValueError):
-                    self._wrong.setdefault(str(found), None)
-                    continue
-                packed = zlib.compress(line, 1)
-                at = self._kept.seek(0, io.SEEK_END)
-                self._kept.write(packed)
-                yield Line(where, at, len(packed)), found
-
     def read(self, line: Line) -> Any:
         """The object of a line that was read before."""
         self._kept.seek(line.at)
         return json.loads(zlib.decompress(self._kept.read(line.size)))
-
-
-Key = tuple[bool, str]  # whether it is of an evaluation, and the group
 
 
 class _Episode(NamedTuple):
@@ -117,9 +117,6 @@ class _Episode(NamedTuple):
     ok: bool
     policy: int | None  # that wrote it, by its updates
     arrived: int  # while this step was collected
-
-
-Kept = dict[Key, dict[int, _Episode]]  # the episodes of a group, by their places
 
 
 class Traces:
@@ -241,17 +238,13 @@ class Traces:
 
 
 def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Put an update into a trace: its `info`, and the values of each branch into the messages whose sampled tokens all have one.
-
-    Branches are counted by the place of their last message. Raises one of MALFORMED.
-    """
+    """Put an update into a trace: its `info`, and the values of each branch, by its last message, where all sampled tokens have one."""
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
-    leaves = [place for place in range(len(nodes)) if all(node.get("parent") != place for node in nodes)]
+    leaves = sorted({*range(len(nodes))} - {node.get("parent") for node in nodes})
     for branch in update.get("branches") or ():
-        path = [
-            leaf for leaf in leaves[branch["index"] : branch["index"] + 1] for leaf in (*ancestors(nodes, leaf), leaf)
-        ]
+        leaf = leaves[branch["index"] : branch["index"] + 1]
+        path = [*ancestors(nodes, leaf[0]), *leaf] if leaf else []
         for name in OF_TOKENS:
             values, at = branch.get(name) or (), 0
             for node in (nodes[place] for place in path):
