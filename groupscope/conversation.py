@@ -42,15 +42,14 @@ def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
     OpenAI's own objects are messages too, calls may be JSON text, and a message may say `trainable`. A call is a turn of its own. Raises
     nothing: what is not understood is a turn of the role `unknown`, as it stands. `names` are the tools by the id of their call, of messages before these.
     """
-    known = {} if names is None else names
-    return [turn for message in _listed(messages) for turn in _understood(message, known)]
-
-
-def _understood(message: Any, names: dict[str, str]) -> list[Turn]:
-    try:
-        return list(_turns(_fields(message), names))
-    except Exception:  # noqa: BLE001 — whatever a script hands over, its training goes on
-        return [Turn("unknown", _shown(message))]
+    found: list[Turn] = []
+    names = {} if names is None else names
+    for message in _listed(messages):
+        try:
+            found += list(_turns(_fields(message), names))
+        except Exception:  # noqa: BLE001 — whatever a script hands over, its training goes on
+            found.append(Turn("unknown", _shown(message)))
+    return found
 
 
 def _listed(found: Any) -> list[Any]:

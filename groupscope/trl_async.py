@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from groupscope.recording import Completion, Group
+from groupscope.samples import training_goes_on
 from groupscope.tokens import Tokens
 from groupscope.trl import Watcher, question, text_of, turns_in
 
@@ -21,7 +22,7 @@ class AsyncWatcher(Watcher):
 
     def wrap(self, trainer: Any) -> None:
         """Follow its queue, its packing and its loss."""
-        self._samples: dict[int, Any] = {}  # by the array of their tokens, which the trainer hands on as it is
+        self._samples: deque[Any] = deque(maxlen=MOST_WAITING)
         self._packed: deque[list[Any]] = deque()
         self._trained: list[Any] = []  # of this step
         if trainer.rollout_queue is not None:
@@ -31,18 +32,13 @@ class AsyncWatcher(Watcher):
 
     def _take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         sample = original(*args, **kwargs)
-        self._safely(self._hold, sample)
+        self._samples.append(sample)
         return sample
-
-    def _hold(self, sample: Any) -> None:
-        self._samples[id(sample.input_ids)] = sample
-        if len(self._samples) > MOST_WAITING:
-            del self._samples[next(iter(self._samples))]
 
     def _dataloader(self, original: Any) -> Any:
         loader = original()
-        collator = loader.collate_fn
-        collator.torch_call = partial(self._pack, collator.torch_call)
+        with training_goes_on("groups of this training are"):
+            loader.collate_fn.torch_call = partial(self._pack, loader.collate_fn.torch_call)
         return loader
 
     def _pack(self, original: Any, examples: Any) -> Any:
@@ -50,8 +46,10 @@ class AsyncWatcher(Watcher):
         return original(examples)
 
     def _note(self, examples: Any) -> None:
-        found = [self._samples.pop(id(one["input_ids"]), None) for row in examples[0] for one in row.samples]
-        self._packed.append([one for one in found if one is not None])
+        there = {id(one.input_ids): one for one in self._samples}  # the trainer hands on the array as it is
+        packed = [id(one["input_ids"]) for row in examples[0] for one in row.samples]
+        self._packed.append([there.pop(one) for one in packed if one in there])
+        self._samples = deque(there.values(), MOST_WAITING)
 
     def compute_loss(self, original: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The next micro-batch is trained on."""

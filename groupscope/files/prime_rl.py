@@ -61,10 +61,10 @@ class _Training:
         self._path = stream.parents[len(STREAM.parts) - 1] if inside else path
         self._traces, self._looked = Traces(stream), False
         self._fresh: dict[int, dict[str, Any]] = {}  # metrics that came since the last look
-        files = (self._path / "metrics.jsonl", self._path.joinpath(*STREAM.parts[:2], "metrics.jsonl"))
-        self._metrics = [MetricLines(file, self._noted) for file in files]
-        lines = _first_lines(stream) or lines_of(_first_files(self._path))
-        self.about = about("prime-rl", self._path.resolve(), iter(lines))
+        places = (self._path, self._path.joinpath(*STREAM.parts[:2]))
+        self._metrics = [MetricLines(place / "metrics.jsonl", self._noted) for place in places]
+        lines = iter(_first_lines(stream) or lines_of(_first_files(self._path)))
+        self.about = about("prime-rl", self._path.resolve(), lines)
 
     def _noted(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
         if (found := _metrics_of(line)) is not None:
