@@ -37,10 +37,10 @@ class Turn:
 
 
 def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
-    """The turns of messages as chat templates take them: `role`, `content` (a text, or parts), `tool_calls`, and a tool's `name` or `tool_call_id`.
+    """The turns of messages as chat templates take them, or of OpenAI's own objects: `role`, `content` (a text, or parts), `tool_calls`,
+    a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by the id of a call before these messages.
 
-    OpenAI's own objects are messages too, calls may be JSON text, and a message may say `trainable`. A call is a turn of its own. Raises
-    nothing: what is not understood is a turn of the role `unknown`, as it stands. `names` are the tools by the id of their call, of messages before these.
+    Raises nothing: what is not understood is a turn of the role `unknown`, as it stands.
     """
     found: list[Turn] = []
     names = {} if names is None else names
@@ -112,7 +112,7 @@ def completion_start(messages: Sequence[Any]) -> int:
 
 
 def text_in(message: Any) -> str:
-    """What a message says; of its parts those that are text, and of others their kind. What is no message says what it is as text."""
+    """What a message says; of its parts those that are text, and of others their kind. What is no message stands as it is."""
     if (fields := _fields(message)) is None:
         return _shown(message)
     content = fields.get("content")

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, which is a patched copy: some of their methods are wrapped, and a callback follows their steps.
+"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, a patched copy: some methods are wrapped, and a callback follows the steps.
 
 `_generate_and_score_completions` is where a batch of groups is made; `compute_loss` passes its rows, shuffled and in parts, through the
 model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn. Unsloth's copy measures
@@ -49,12 +49,12 @@ OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
 
 def attach(trainer: Any, **options: Any) -> None:
-    """Have the trainer tell of its groups. Raises CannotStart without a token to show, and for a trainer or an option that cannot be watched."""
+    """Have the trainer tell of its groups. Raises CannotStart without a token, and for what cannot be watched."""
     asynchronous = hasattr(trainer, "rollout_queue")
     if not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
         raise CannotStart(
-            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and AsyncGRPOTrainer, and "
-            "Unsloth's; groupscope.start_run records what a script of yours logs"
+            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer, AsyncGRPOTrainer "
+            "and Unsloth's; groupscope.start_run records what a script of yours logs"
         )
     _check(trainer, options)
     if trainer.accelerator.is_main_process:

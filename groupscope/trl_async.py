@@ -1,6 +1,6 @@
-"""TRL's AsyncGRPOTrainer: the samples of its worker are noted as they leave the queue, and reported with the step that trains on them.
+"""TRL's AsyncGRPOTrainer: its worker's samples are noted as they leave the queue, and reported with the step that trains on them.
 
-The trainer packs samples into micro-batches, which the loss takes in their order. A group that is trained on in two steps stands in both.
+Samples are packed into micro-batches, which the loss takes in their order. A group that is trained on in two steps stands in both.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """ART's model folder: trajectories/<split>/<step>.parquet, a row for each trajectory, and history.jsonl with its metrics.
 
-Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON beside the
-messages, which are null where they are not all text.
+Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON, too: its
+messages are null where they are not all text.
 """
 
 import json
@@ -165,7 +165,7 @@ def _group(rows: Sequence[Mapping[str, Any]], *, evaluated: bool) -> Group:
 
 
 def _messages(row: Mapping[str, Any]) -> list[Any]:
-    """Those of a trajectory. A choice, which ART has of what the model said, is trained on. Raises TypeError if there are none."""
+    """Those of a trajectory: a choice, which is what the model said, is trained on. Raises TypeError if there are none."""
     if row.get("messages") is not None:
         return list(row["messages"])
     whole = row if "messages_and_choices" in row else _parsed(row.get("trajectory_json"))

@@ -26,7 +26,7 @@ def named(name: str) -> Format:
 def find(
     path: Path, only: Format | None = None, *, say: Callable[[str], None] = lambda line: None
 ) -> Iterator[tuple[Path, Format]]:
-    """The runs at a path: itself, or else those in folders below it. What a link leads to comes once, and what may not be read is said."""
+    """The runs at a path, or else in folders below it. What a link leads to comes once, and what may not be read is said."""
 
     def format_of(one: Path) -> Format | None:
         return next((each for each in ((only,) if only else FORMATS) if each.recognises(one)), None)
@@ -58,7 +58,7 @@ def find(
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Folders, and files that may be a run by themselves; links last, as one called `latest` leads to another run tomorrow. Raises OSError."""
+    """Folders, and files that may be a run; links last, as `latest` leads to another run tomorrow. Raises OSError."""
     found = sorted(folder.iterdir(), key=lambda one: (os.path.islink(one), one))
     os.stat(folder / ".")  # refused where names can be read, and not what they name
     return [

@@ -30,7 +30,7 @@ class Unreadable(Exception):
 
 
 class Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next attempt replaces it. None: no step has to be sent again."""
+    """The attempt has ended, or has this step in another form: the next one replaces it. None: no step has to be sent again."""
 
     def __init__(self, step: int | None) -> None:
         self.step = step
@@ -183,7 +183,7 @@ def _reason(error: Exception) -> str:
 
 
 def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
-    """The first object in the first lines of a JSON lines file, for `recognises`; empty if there is none, or its line is longer than that."""
+    """The first object in the first lines of a JSON lines file; empty if there is none, or its line is longer than that."""
     try:
         with opened(path) as file:
             for _ in range(FIRST_LINES):
@@ -231,7 +231,7 @@ class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
     def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]] | None]) -> None:
-        """`read` finds the step and the metrics in a line's object, None if they are of no step; it may raise one of MALFORMED for what has none."""
+        """`read` finds the step and the metrics in a line; None if they are of no step. It may raise one of MALFORMED."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)

@@ -25,7 +25,7 @@ BETWEEN = "environment"  # the role of what stands between two messages of the a
 
 
 def _recognises(path: Path) -> bool:
-    """The folder into which NeMo-RL logs, with a file for each step: by the first line of one of its first files of a training."""
+    """The folder into which NeMo-RL logs, with a file for each step: by the first line of one of the first of a training."""
     return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:LOOKED_AT])
 
 

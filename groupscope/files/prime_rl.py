@@ -1,7 +1,7 @@
 """prime-rl's output folder: the episodes of verifiers on which it trained, step by step, and its metrics.
 
-Until August 2026 it wrote `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`; since then `monitors/file`
-has both. A run that went on with a newer release has both layouts, and is read as one.
+Until August 2026 it wrote `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`, since then both into
+`monitors/file`. A run that went on with a newer release has both layouts, and is read as one.
 """
 
 from collections.abc import Iterator, Mapping

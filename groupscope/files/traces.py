@@ -1,8 +1,8 @@
-"""The traces that prime-rl writes since September 2026: streams of JSON lines in numbered chunks, of which all but the newest are sealed with zstd.
+"""prime-rl's traces since September 2026: streams of JSON lines in numbered chunks, all but the newest sealed with zstd.
 
-`stream` has each episode of verifiers once, as it arrives; `annotations/<producer>` has what became known later of its traces: at which step
-they were trained on, and values of tokens that run over a branch from its root to its leaf. Of prime-rl's source: monitors/file/traces/chunks.py
-at 551bfc39 and update.py at 65a18584, orchestrator/annotations.py at 96e0cf47.
+`stream` has each episode of verifiers once, as it arrives, `annotations/<producer>` what became known later of its traces: the step at
+which they were trained on, and values of tokens along a branch. Of prime-rl's source: monitors/file/traces/chunks.py (551bfc39) and
+update.py (65a18584), orchestrator/annotations.py (96e0cf47).
 """
 
 import io
@@ -57,7 +57,7 @@ def opened_chunk(path: Path) -> BinaryIO:
         return cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
 
 
-class Line(NamedTuple):
+class StreamLine(NamedTuple):
     """A line that was read: where it stood, and where it is kept."""
 
     where: str
@@ -66,7 +66,7 @@ class Line(NamedTuple):
 
 
 class Chunks:
-    """The lines of a stream, each read once and kept, compressed, in a temporary file: none of a sealed chunk can be read by itself."""
+    """The lines of a stream, each read once and kept in a temporary file, as none of a sealed chunk can be read by itself."""
 
     def __init__(self, place: Path, wrong: dict[str, int | None]) -> None:
         """`wrong` is given a sentence for each line and each chunk that cannot be read."""
@@ -74,8 +74,8 @@ class Chunks:
         self._chunk, self._bytes, self._count = -1, 0, 0  # as far as it was read
         self._kept = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 — as long as the stream is read
 
-    def new(self, *, final: bool) -> Iterator[tuple[Line, Any]]:
-        """The objects of the lines since the last call. The last line of the newest chunk may be torn, unless this call is `final`."""
+    def new(self, *, final: bool) -> Iterator[tuple[StreamLine, Any]]:
+        """The objects of the lines since the last call. The very last line may be torn, unless this call is `final`."""
         import pyarrow as pa
 
         chunks = chunks_of(self._place)
@@ -98,20 +98,20 @@ class Chunks:
                         packed = zlib.compress(line, 1)
                         at = self._kept.seek(0, io.SEEK_END)
                         self._kept.write(packed)
-                        yield Line(where, at, len(packed)), found
+                        yield StreamLine(where, at, len(packed)), found
             except (pa.ArrowException, OSError) as error:
                 name = path.name if path.exists() else path.name + SEALED
                 said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
                 self._wrong.setdefault(said, None)
 
-    def read(self, line: Line) -> Any:
+    def read(self, line: StreamLine) -> Any:
         """The object of a line that was read before."""
         self._kept.seek(line.at)
         return json.loads(zlib.decompress(self._kept.read(line.size)))
 
 
 class _Episode(NamedTuple):
-    line: Line
+    line: StreamLine
     key: Key
     traces: tuple[str, ...]
     ok: bool
@@ -128,14 +128,16 @@ class Traces:
         self._annotations: dict[str, Chunks] = {}
         self._groups: dict[Key, list[_Episode]] = defaultdict(list)
         self._of: dict[str, _Episode] = {}  # by their traces
-        self._updates: dict[str, list[tuple[str, Line]]] = defaultdict(list)  # of traces: who wrote them, and where
+        self._updates: dict[str, list[tuple[str, StreamLine]]] = defaultdict(
+            list
+        )  # of traces: who wrote them, and where
         self._shipped: dict[str, int] = {}  # the steps of traces, as prime-rl counts them
         self.steps: dict[int, Kept] = {}
         self._counts: dict[int, int] = {}  # of what is known of each step
         self._grew = 0.0
 
     def catch_up(self, *, final: bool) -> set[int]:
-        """Read what is new, first of the orchestrator, which says the steps, and then of the trainer: the steps that it changed."""
+        """Read what is new, of the orchestrator, which says the steps, before the trainer: the steps that it changed."""
         for producer in sorted(one.name for one in self._folder.glob("*") if one.is_dir()):
             if producer not in self._annotations:
                 self._annotations[producer] = Chunks(self._folder / producer, self._wrong)
@@ -149,20 +151,20 @@ class Traces:
         self._grew = time.monotonic() if changed else self._grew
         return changed
 
-    def _take(self, line: Line, called: str, take: Callable[..., None], *args: Any) -> None:
+    def _take(self, line: StreamLine, called: str, take: Callable[..., None], *args: Any) -> None:
         try:
             take(line, *args)
         except MALFORMED as error:
             reason = str(error) if type(error) is ValueError else f"{called} ({type(error).__name__}: {error})"
             self._wrong.setdefault(f"{line.where}: {reason}", None)
 
-    def _note(self, line: Line, producer: str, update: Any) -> None:
+    def _note(self, line: StreamLine, producer: str, update: Any) -> None:
         trace, info = str(update["trace_id"]), update.get("info") or {}
         if info.get("effective"):
             self._shipped[trace] = required_step(info["ship"]["step"])
         self._updates[trace].append((producer, line))
 
-    def _arrive(self, line: Line, episode: Any) -> None:
+    def _arrive(self, line: StreamLine, episode: Any) -> None:
         check(episode)
         asked = work(episode)
         group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{group_of(episode)}"
@@ -175,8 +177,8 @@ class Traces:
         self._groups[key].append(found)
 
     def _by_step(self, *, final: bool) -> dict[int, Kept]:
-        """The groups of each step in the order in which they were trained on. What arrived for a batch that was not trained on is of that
-        batch, at the end. A training that went on from a checkpoint has the steps that follow once.
+        """The groups of each step, in their order. What came for a batch that was not trained on is of that batch, at the end; what a training
+        does again from a checkpoint on replaces what was there.
         """
         found: dict[int, Kept] = defaultdict(dict)
         newest = -1
@@ -222,7 +224,7 @@ class Traces:
             if rollouts:
                 yield groups_of(rollouts)
 
-    def _roll_out(self, line: Line, episode: _Episode, rollouts: list[Rollout]) -> None:
+    def _roll_out(self, line: StreamLine, episode: _Episode, rollouts: list[Rollout]) -> None:
         record = self._stream.read(line)
         for trace in record["traces"]:
             for producer, update in self._updates.get(str(trace.get("id")), ()):
@@ -238,7 +240,7 @@ class Traces:
 
 
 def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Put an update into a trace: its `info`, and the values of each branch, by its last message, where all sampled tokens have one."""
+    """Put an update into a trace: its `info`, and a branch's values where all sampled tokens have one. A branch is known by its leaf."""
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
     leaves = sorted({*range(len(nodes))} - {node.get("parent") for node in nodes})

@@ -85,7 +85,7 @@ def _first_traces(folder: Path, lines: Iterator[Any]) -> list[dict[str, Any]]:
 
 
 def about(trainer: str, folder: Path, lines: Iterator[Any]) -> About:
-    """A run whose episodes are in these lines and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
+    """A run with these first lines, and the configuration that lies in this folder. Raises Unreadable for another version's."""
     traces = _first_traces(folder, lines)
     weights: dict[str, float | None] = {}
     measured: dict[str, float | None] = {}

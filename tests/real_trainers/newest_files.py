@@ -1,4 +1,4 @@
-"""Files by the writers of the newest verl, verifiers and tinker-cookbook, below a folder, and the newest TRL: python newest_files.py FOLDER
+"""Files by the writers of the newest verl, verifiers and tinker-cookbook, and the newest TRL: python newest_files.py FOLDER
 
 The tests of these formats read them (make test-formats). It says which releases these are, and ends with 1 if a writer has moved.
 """

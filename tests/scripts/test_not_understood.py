@@ -33,7 +33,7 @@ class Called(BaseModel):
     function: Function
 
 
-class Said(BaseModel):
+class OpenAiMessage(BaseModel):
     """As OpenAI's client has it."""
 
     role: str
@@ -41,7 +41,7 @@ class Said(BaseModel):
     tool_calls: list[Called] | None = None
 
 
-class Broken:
+class Unprintable:
     role = "assistant"
 
     def model_dump(self) -> Any:
@@ -51,7 +51,7 @@ class Broken:
 
 
 ANSWER = {"role": "tool", "tool_call_id": "a", "content": "four"}
-OURS = Said(role="assistant", tool_calls=[Called(id="a", function=Function(**CALL))])
+OURS = OpenAiMessage(role="assistant", tool_calls=[Called(id="a", function=Function(**CALL))])
 LOOP: list[Any] = []
 LOOP.append(LOOP)
 UNDERSTOOD: list[tuple[Any, list[tuple[str, str, str | None]]]] = [
@@ -70,7 +70,7 @@ UNDERSTOOD: list[tuple[Any, list[tuple[str, str, str | None]]]] = [
     ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": LOOP}}]}, "said", None, 7],
      [("unknown", "{'role': 'assistant', 'tool_calls': [{'function': {'name': 'f', 'arguments': [[...]]}}]}", None), ("unknown", "said", None),
       ("unknown", "None", None), ("unknown", "7", None)]),
-    ([Broken()], [("unknown", "[Broken]", None)]),
+    ([Unprintable()], [("unknown", "[Unprintable]", None)]),
     (None, []),
     (7, [("unknown", "7", None)]),
 ]  # fmt: skip

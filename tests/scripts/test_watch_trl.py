@@ -494,7 +494,7 @@ def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *, scali
     return out.unsqueeze(0), None
 
 
-class Worker:
+class RolloutWorker:
     """Has scored all samples before the training begins, as TRL's own does in another process."""
 
     def __init__(self, samples: list[Any]) -> None:
@@ -552,8 +552,8 @@ def test_asynchronous_grpo_is_recorded_with_the_steps_that_train_on_its_samples(
             str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", logging_steps=1, **settings
         ),
         train_dataset=Dataset.from_dict({"prompt": ["p"] * 8}),
-        rollout_worker=Worker(samples),
-        weight_transfer=Worker([]),
+        rollout_worker=RolloutWorker(samples),
+        weight_transfer=RolloutWorker([]),
     )
     AttentionInterface.register("tree_fa3", attention)
     groupscope.watch(of, name="async", backend=backend.url, home=backend.home)
