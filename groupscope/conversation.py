@@ -37,8 +37,8 @@ class Turn:
 
 
 def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
-    """The turns of messages as chat templates take them, or of OpenAI's own objects: `role`, `content` (a text, or parts), `tool_calls`,
-    a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by the id of a call before these messages.
+    """The turns of messages as chat templates take them, or of OpenAI's own objects: `role`, `content` (a text, or parts),
+    `tool_calls`, a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by earlier calls' ids.
 
     Raises nothing: what is not understood is a turn of the role `unknown`, as it stands.
     """

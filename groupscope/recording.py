@@ -327,7 +327,7 @@ class Recording:
         self._over.set()
 
     def _leave_out(self, what: str, why: str) -> None:
-        """Something cannot be recorded: the program's log says it once, and the run's how often. A lost step is said elsewhere."""
+        """Something cannot be recorded: the program's log says it once, the run's how often. A lost step is said elsewhere."""
         self._say(why)
         if what and os.getpid() == self._process:
             count, first = self._left_out.get(what, (0, why))

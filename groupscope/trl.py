@@ -53,8 +53,8 @@ def attach(trainer: Any, **options: Any) -> None:
     asynchronous = hasattr(trainer, "rollout_queue")
     if not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
         raise CannotStart(
-            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer, AsyncGRPOTrainer "
-            "and Unsloth's; groupscope.start_run records what a script of yours logs"
+            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and "
+            "AsyncGRPOTrainer, and Unsloth's; groupscope.start_run records what a script of yours logs"
         )
     _check(trainer, options)
     if trainer.accelerator.is_main_process:

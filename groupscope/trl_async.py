@@ -1,6 +1,6 @@
 """TRL's AsyncGRPOTrainer: its worker's samples are noted as they leave the queue, and reported with the step that trains on them.
 
-Samples are packed into micro-batches, which the loss takes in their order. A group that is trained on in two steps stands in both.
+Samples are packed into micro-batches, which the loss takes in their order. A group that two steps train on stands in both.
 """
 
 from collections import deque

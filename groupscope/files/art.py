@@ -1,7 +1,7 @@
 """ART's model folder: trajectories/<split>/<step>.parquet, a row for each trajectory, and history.jsonl with its metrics.
 
-Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON, too: its
-messages are null where they are not all text.
+Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON, too:
+its messages are null where they are not all text.
 """
 
 import json
@@ -42,11 +42,9 @@ OF_NO_STEP = ("step", "training_step", CLOCK)
 
 def _recognises(path: Path) -> bool:
     """The folder of one model: by the columns, or the first line, of a file of trajectories."""
-    return any(_is_ours(file) for files in _files(path).values() for file in islice(files.values(), LOOKED_AT))
-
-
-def _is_ours(file: Path) -> bool:
-    return "trajectories" in first_object(file, 2**26) if file.suffix == LINES else set(columns_of(file)) >= COLUMNS
+    files = [one for split in _files(path).values() for one in islice(split.values(), LOOKED_AT)]
+    lines = ("trajectories" in first_object(one, 2**26) for one in files if one.suffix == LINES)
+    return any(lines) or any(set(columns_of(one)) >= COLUMNS for one in files)
 
 
 def _files(path: Path) -> dict[str, dict[int, Path]]:

@@ -29,13 +29,6 @@ class Unreadable(Exception):
     """Files that cannot be imported at all: the message is one sentence that says which, why, and what to do."""
 
 
-class Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next one replaces it. None: no step has to be sent again."""
-
-    def __init__(self, step: int | None) -> None:
-        self.step = step
-
-
 @dataclass(frozen=True)
 class Options:
     """What the person said, where files leave it open."""

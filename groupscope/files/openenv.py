@@ -120,7 +120,7 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
 
 
 def _translated(line: Any) -> dict[str, Any]:
-    """A result of verifiers in OpenEnv's words, its metrics in `metrics` or, in older files, beside it (save_utils.py, 00d83204)."""
+    """A result of verifiers in OpenEnv's words, its metrics in `metrics` or, in older files, beside it (save_utils.py)."""
     if not isinstance(line, dict) or OF_VERIFIERS - line.keys():
         return {}
     measured = line["metrics"] if isinstance(line.get("metrics"), dict) else line

@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from groupscope.files.format import Format, MetricLines, Outdated, Step, numbered, numbers
+from groupscope.files.delivery import Outdated
+from groupscope.files.format import Format, MetricLines, Step, numbered, numbers
 from groupscope.files.traces import Chunks, Traces, chunks_of
 from groupscope.files.verifiers import MOST_FIRST, TRACES, Episodes, about, has_episodes, is_episode, lines_of
 
 STREAM = Path("monitors", "file", "traces", "stream")
-LOOKED_AT = 50  # files, until one is recognised
 
 
 def _recognises(path: Path) -> bool:
@@ -36,9 +36,8 @@ def _step_folders(path: Path) -> dict[int, Path]:
     return numbered(path / "rollouts", r"step_(\d+)")
 
 
-def _first_files(path: Path) -> list[Path]:
-    folders = islice(_step_folders(path).values(), LOOKED_AT)
-    return [file for folder in folders for file in sorted(folder.glob(f"*/*/{TRACES}"))]
+def _first_files(path: Path) -> Iterator[Path]:
+    return (file for folder in _step_folders(path).values() for file in sorted(folder.glob(f"*/*/{TRACES}")))
 
 
 def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]] | None:

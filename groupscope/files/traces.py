@@ -1,7 +1,7 @@
 """prime-rl's traces since September 2026: streams of JSON lines in numbered chunks, all but the newest sealed with zstd.
 
-`stream` has each episode of verifiers once, as it arrives, `annotations/<producer>` what became known later of its traces: the step at
-which they were trained on, and values of tokens along a branch. Of prime-rl's source: monitors/file/traces/chunks.py (551bfc39) and
+`stream` has each episode of verifiers once, as it arrives, `annotations/<producer>` what became known later of its traces: the
+step that trained on them, and values of tokens along a branch. Of prime-rl's source: monitors/file/traces/chunks.py (551bfc39),
 update.py (65a18584), orchestrator/annotations.py (96e0cf47).
 """
 
@@ -31,6 +31,7 @@ from groupscope.recording import Group
 
 Key = tuple[bool, str]  # whether it is of an evaluation, and the group
 Kept = dict[Key, dict[int, "_Episode"]]  # the episodes of a group, by their places
+StreamLine = tuple[str, int, int]  # where it stood, and the place and the size of what is kept of it
 SEALED = ".zst"
 PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
@@ -55,14 +56,6 @@ def opened_chunk(path: Path) -> BinaryIO:
     except FileNotFoundError:
         sealed = pa.input_stream(opened(path.with_name(path.name + SEALED)), compression="zstd")
         return cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
-
-
-class StreamLine(NamedTuple):
-    """A line that was read: where it stood, and where it is kept."""
-
-    where: str
-    at: int
-    size: int
 
 
 class Chunks:
@@ -98,7 +91,7 @@ class Chunks:
                         packed = zlib.compress(line, 1)
                         at = self._kept.seek(0, io.SEEK_END)
                         self._kept.write(packed)
-                        yield StreamLine(where, at, len(packed)), found
+                        yield (where, at, len(packed)), found
             except (pa.ArrowException, OSError) as error:
                 name = path.name if path.exists() else path.name + SEALED
                 said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
@@ -106,8 +99,8 @@ class Chunks:
 
     def read(self, line: StreamLine) -> Any:
         """The object of a line that was read before."""
-        self._kept.seek(line.at)
-        return json.loads(zlib.decompress(self._kept.read(line.size)))
+        self._kept.seek(line[1])
+        return json.loads(zlib.decompress(self._kept.read(line[2])))
 
 
 class _Episode(NamedTuple):
@@ -116,7 +109,7 @@ class _Episode(NamedTuple):
     traces: tuple[str, ...]
     ok: bool
     policy: int | None  # that wrote it, by its updates
-    arrived: int  # while this step was collected
+    asked: int  # for this step, as prime-rl counts them
 
 
 class Traces:
@@ -156,7 +149,7 @@ class Traces:
             take(line, *args)
         except MALFORMED as error:
             reason = str(error) if type(error) is ValueError else f"{called} ({type(error).__name__}: {error})"
-            self._wrong.setdefault(f"{line.where}: {reason}", None)
+            self._wrong.setdefault(f"{line[0]}: {reason}", None)
 
     def _note(self, line: StreamLine, producer: str, update: Any) -> None:
         trace, info = str(update["trace_id"]), update.get("info") or {}
@@ -168,17 +161,16 @@ class Traces:
         check(episode)
         asked = work(episode)
         group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{group_of(episode)}"
-        steps = [((one.get("info") or {}).get("arrival") or {}).get("step") for one in episode["traces"]]
-        arrived = next((one for one in [*steps, asked.get("step")] if isinstance(one, int)), 0)
+        step = step if isinstance(step := asked.get("step"), int) else 0
         policy = policy if isinstance(policy := (asked.get("policy") or {}).get("start"), int) else None
         key, traces = (is_evaluation(episode), str(group)), tuple(str(one.get("id")) for one in episode["traces"])
-        found = _Episode(line, key, traces, bool(episode.get("ok")), policy, arrived)
+        found = _Episode(line, key, traces, bool(episode.get("ok")), policy, step)
         self._of |= dict.fromkeys(traces, found)
         self._groups[key].append(found)
 
     def _by_step(self, *, final: bool) -> dict[int, Kept]:
-        """The groups of each step, in their order. What came for a batch that was not trained on is of that batch, at the end; what a training
-        does again from a checkpoint on replaces what was there.
+        """The groups of each step, in their order. At the end, what came for a batch that was not trained on is of that batch.
+        What a training does again from a checkpoint on replaces what was there.
         """
         found: dict[int, Kept] = defaultdict(dict)
         newest = -1
@@ -191,13 +183,13 @@ class Traces:
                 for later in [each for each in found if each >= step]:
                     found[later] = {key: of for key, of in found[later].items() if key[0]}
             newest = newest if one.key[0] else step
-            found[step].setdefault(one.key, {})[one.line.at] = one
+            found[step].setdefault(one.key, {})[one.line[1]] = one
         keys = {one.key for one, _ in trained}
         for key, episodes in self._groups.items() if final else ():
             last = episodes[-1]
-            step = last.policy if key[0] and last.policy is not None else max(last.arrived - 1, 0)
+            step = last.policy if key[0] and last.policy is not None else max(last.asked - 1, 0)
             if key not in keys and (key[0] or step > newest):
-                found[step][key] = {one.line.at: one for one in episodes}
+                found[step][key] = {one.line[1]: one for one in episodes}
         return {step: of for step, of in found.items() if of}
 
     def _count(self, key: Key) -> int:
@@ -218,7 +210,7 @@ class Traces:
         """Those of a step, with what broke off in them."""
         for key, of in self.steps.get(step, {}).items():
             rollouts: list[Rollout] = []
-            broken = [one for one in self._groups[key] if not one.ok and one.line.at not in of]
+            broken = [one for one in self._groups[key] if not one.ok and one.line[1] not in of]
             for one in [*(of[at] for at in sorted(of)), *broken]:
                 self._take(one.line, "no episode of verifiers", self._roll_out, one, rollouts)
             if rollouts:
@@ -240,7 +232,7 @@ class Traces:
 
 
 def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Put an update into a trace: its `info`, and a branch's values where all sampled tokens have one. A branch is known by its leaf."""
+    """Put an update into a trace: its `info`, and a branch's values where all sampled tokens have one. A leaf is a branch."""
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
     leaves = sorted({*range(len(nodes))} - {node.get("parent") for node in nodes})

@@ -7,7 +7,7 @@ adds. A completion here is one trace: its messages from the first that the model
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -66,7 +66,7 @@ def is_episode(line: Any) -> bool:
     return isinstance(line, dict) and isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
 
 
-def lines_of(files: Sequence[Path]) -> Iterator[Any]:
+def lines_of(files: Iterable[Path]) -> Iterator[Any]:
     """The first lines of these files."""
     return (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
 
