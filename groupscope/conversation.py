@@ -38,7 +38,7 @@ class Turn:
 
 def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
     """The turns of messages as chat templates take them, or of OpenAI's own objects: `role`, `content` (a text, or parts),
-    `tool_calls`, a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by earlier calls' ids.
+    `tool_calls`, a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by calls' ids.
 
     Raises nothing: what is not understood is a turn of the role `unknown`, as it stands.
     """
@@ -53,7 +53,6 @@ def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
 
 
 def _listed(found: Any) -> list[Any]:
-    """Several of them, or one, or none."""
     one = isinstance(found, str | Mapping) or any(hasattr(found, name) for name in ("role", "function", "model_dump"))
     try:
         return [found] if one else list(() if found is None else found)
@@ -98,7 +97,6 @@ def _turns(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Turn]:
 
 
 def _calls(found: Any) -> list[Mapping[str, Any]]:
-    """The calls of a message; what is none as the arguments of one without a name."""
     if isinstance(found, str):
         with suppress(ValueError):
             found = json.loads(found)
@@ -107,8 +105,7 @@ def _calls(found: Any) -> list[Mapping[str, Any]]:
 
 def completion_start(messages: Sequence[Any]) -> int:
     """The place of the assistant's first message; behind the last, if there is none."""
-    roles = [one.get("role") if isinstance(one, Mapping) else None for one in messages]
-    return roles.index(ASSISTANT) if ASSISTANT in roles else len(messages)
+    return next((at for at, one in enumerate(messages) if (_fields(one) or {}).get("role") == ASSISTANT), len(messages))
 
 
 def text_in(message: Any) -> str:

@@ -81,12 +81,11 @@ def _quietly(method: Callable[Concatenate["Recording", P], None]) -> Callable[Co
 
     @functools.wraps(method)
     def attempt(self: "Recording", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        lost = len(self._lost)
         try:
             self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
-            self._leave_out("calls" if len(self._lost) == lost else "", f"{type(error).__name__}: {error}")
+            self._leave_out("" if isinstance(error, OSError) else "calls", f"{type(error).__name__}: {error}")
 
     return attempt
 

@@ -59,8 +59,7 @@ def attach(trainer: Any, **options: Any) -> None:
     _check(trainer, options)
     if trainer.accelerator.is_main_process:
         show_log()
-        # said now, and not after the model is loaded
-        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()
+        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()  # said now
     watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
     if watches:  # a notebook's cell that ran again
         watches[0].options = dict(options)

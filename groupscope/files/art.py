@@ -1,6 +1,6 @@
 """ART's model folder: trajectories/<split>/<step>.parquet, a row for each trajectory, and history.jsonl with its metrics.
 
-Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON, too:
+Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has all of a trajectory as JSON, too:
 its messages are null where they are not all text.
 """
 

@@ -56,8 +56,7 @@ class _Training:
 
     def __init__(self, path: Path) -> None:
         stream = (_stream(path) or path / STREAM).resolve()
-        inside = stream.parts[-len(STREAM.parts) :] == STREAM.parts
-        self._path = stream.parents[len(STREAM.parts) - 1] if inside else path
+        self._path = stream.parents[3] if stream.parts[-4:] == STREAM.parts else path
         self._traces, self._looked = Traces(stream), False
         self._fresh: dict[int, dict[str, Any]] = {}  # metrics that came since the last look
         places = (self._path, self._path.joinpath(*STREAM.parts[:2]))

@@ -266,12 +266,11 @@ def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Complet
     weighed = [(number(one["score"]), number(one.get("weight", 1.0))) for _, one in _scored(trace)]
     known = [score * weight for score, weight in weighed if score is not None and weight is not None]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
-    advantage = _advantage(nodes)
     cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
     return Completion(
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
         reward=math.fsum(known) if known and len(known) == len(weighed) else None,
-        advantage=advantage if advantage is not None else number((trace.get("info") or {}).get("advantage")),
+        advantage=_advantage(trace),
         rewards=with_metrics(
             {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
             {name: number(value) for name, value in measured.items()},
@@ -340,11 +339,11 @@ def _spread(node: Mapping[str, Any], name: str) -> Iterator[float | None]:
         yield next(values, None) if sampled else None
 
 
-def _advantage(nodes: Sequence[Mapping[str, Any]]) -> float | None:
+def _advantage(trace: Mapping[str, Any]) -> float | None:
     """That of all its tokens, or their mean, if they differ; None if it was assigned none."""
-    values = [value for node in nodes for value in node.get("advantages") or ()]
+    values = [value for node in trace["nodes"] for value in node.get("advantages") or ()]
     if not values:
-        return None
+        return number((trace.get("info") or {}).get("advantage"))
     return float(values[0]) if min(values) == max(values) else math.fsum(values) / len(values)
 
 

@@ -1,4 +1,4 @@
-"""prime-rl's layout since September 2026, written by the rules of its source (docs/trainers/verifiers.md) of verifiers' records: it is imported, and followed while chunks are sealed, as what was written."""
+"""prime-rl's layout since September 2026, written by the rules of its source (docs/trainers/verifiers.md), is read as written, also followed."""
 
 import json
 import re
