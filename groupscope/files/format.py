@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol
 from backend.contract.base import Json, finite
 from groupscope.recording import Group
 
-FIRST_LINES = 10  # of a file, among which it is recognised though some are damaged
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something as what it is not raises; a ValueError says what is wrong."""
 MOST_STEPS = 2**40
@@ -179,7 +178,7 @@ def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
     """The first object in the first lines of a JSON lines file; empty if there is none, or its line is longer than that."""
     try:
         with opened(path) as file:
-            for _ in range(FIRST_LINES):
+            for _ in range(10):  # of which some may be damaged
                 line = file.readline(most_bytes)
                 if isinstance(found := parsed(line, ""), dict):
                     return found

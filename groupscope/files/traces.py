@@ -15,18 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from groupscope.files import verifiers
 from groupscope.files.format import MALFORMED, numbered, opened, parsed, required_step
-from groupscope.files.verifiers import (
-    Rollout,
-    ancestors,
-    check,
-    group_of,
-    groups_of,
-    is_evaluation,
-    rollouts_of,
-    unscored,
-    work,
-)
 from groupscope.recording import Group
 
 Key = tuple[bool, str]  # whether it is of an evaluation, and the group
@@ -35,10 +25,8 @@ StreamLine = tuple[str, int, int]  # where it stood, and the place and the size 
 SEALED = ".zst"
 PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
-LAG, SILENCE = (
-    2,
-    5.0,
-)  # steps that the orchestrator is ahead at most; seconds without news, after which nobody waits for the trainer
+LAG = 2  # steps that the orchestrator is ahead of the trainer at most
+SILENCE = 5.0  # seconds without news, after which nobody waits for the trainer
 
 
 def chunks_of(place: Path) -> dict[int, Path]:
@@ -158,12 +146,15 @@ class Traces:
         self._updates[trace].append((producer, line))
 
     def _arrive(self, line: StreamLine, episode: Any) -> None:
-        check(episode)
-        asked = work(episode)
-        group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{group_of(episode)}"
+        verifiers.check(episode)
+        asked = verifiers.work(episode)
+        group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{verifiers.group_of(episode)}"
         step = step if isinstance(step := asked.get("step"), int) else 0
         policy = policy if isinstance(policy := (asked.get("policy") or {}).get("start"), int) else None
-        key, traces = (is_evaluation(episode), str(group)), tuple(str(one.get("id")) for one in episode["traces"])
+        key, traces = (
+            (verifiers.is_evaluation(episode), str(group)),
+            tuple(str(one.get("id")) for one in episode["traces"]),
+        )
         found = _Episode(line, key, traces, bool(episode.get("ok")), policy, step)
         self._of |= dict.fromkeys(traces, found)
         self._groups[key].append(found)
@@ -209,20 +200,20 @@ class Traces:
     def groups(self, step: int) -> Iterator[list[Group]]:
         """Those of a step, with what broke off in them."""
         for key, of in self.steps.get(step, {}).items():
-            rollouts: list[Rollout] = []
+            rollouts: list[verifiers.AgentRollout] = []
             broken = [one for one in self._groups[key] if not one.ok and one.line[1] not in of]
             for one in [*(of[at] for at in sorted(of)), *broken]:
                 self._take(one.line, "no episode of verifiers", self._roll_out, one, rollouts)
             if rollouts:
-                yield groups_of(rollouts)
+                yield verifiers.groups_of(rollouts)
 
-    def _roll_out(self, line: StreamLine, episode: _Episode, rollouts: list[Rollout]) -> None:
+    def _roll_out(self, line: StreamLine, episode: _Episode, rollouts: list[verifiers.AgentRollout]) -> None:
         record = self._stream.read(line)
         for trace in record["traces"]:
             for producer, update in self._updates.get(str(trace.get("id")), ()):
                 fold(trace, self._annotations[producer].read(update))
-        found = list(rollouts_of(record))
-        rollouts += found if episode.ok else map(unscored, found)
+        found = list(verifiers.rollouts_of(record))
+        rollouts += found if episode.ok else map(verifiers.unscored, found)
 
     def wrong(self, step: int, *, last: bool) -> list[str]:
         """What cannot be read, of the step; of the last one also what was not said with one before."""
@@ -238,7 +229,7 @@ def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
     leaves = sorted({*range(len(nodes))} - {node.get("parent") for node in nodes})
     for branch in update.get("branches") or ():
         leaf = leaves[branch["index"] : branch["index"] + 1]
-        path = [*ancestors(nodes, leaf[0]), *leaf] if leaf else []
+        path = [*verifiers.ancestors(nodes, leaf[0]), *leaf] if leaf else []
         for name in OF_TOKENS:
             values, at = branch.get(name) or (), 0
             for node in (nodes[place] for place in path):

@@ -146,7 +146,7 @@ def _config(folder: Path) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class AgentRollout:
     """What its group needs of a trace; the rest of it is not kept."""
 
     agent: str | None  # None if it broke off before one said anything
@@ -175,20 +175,20 @@ class Episodes:
             broken = [unscored(one) for one in failed._of(key) if not one.ok] if failed is not None else []
             yield groups_of([*self._of(key), *broken])
 
-    def _of(self, key: tuple[int, str]) -> Iterator[Rollout]:
+    def _of(self, key: tuple[int, str]) -> Iterator[AgentRollout]:
         return chain.from_iterable(self._lines.read(key, lambda line: list(rollouts_of(line))))
 
 
-def groups_of(rollouts: Sequence[Rollout]) -> list[Group]:
+def groups_of(rollouts: Sequence[AgentRollout]) -> list[Group]:
     """A group for each agent that is trained; what broke off before one said anything is of the first."""
-    agents: dict[str | None, list[Rollout]] = {}
+    agents: dict[str | None, list[AgentRollout]] = {}
     for one in rollouts:
         agents.setdefault(one.agent, []).append(one)
     broken = agents.pop(None, []) if len(agents) > 1 else []
     return [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
 
-def unscored(rollout: Rollout) -> Rollout:
+def unscored(rollout: AgentRollout) -> AgentRollout:
     """Without its reward, as it broke off."""
     return replace(rollout, completion=replace(rollout.completion, reward=None, advantage=None))
 
@@ -208,19 +208,21 @@ def group_of(episode: Mapping[str, Any]) -> str:
     return str(named or json.dumps(task.get("data"), sort_keys=True))
 
 
-def rollouts_of(episode: Mapping[str, Any]) -> Iterator[Rollout]:
+def rollouts_of(episode: Mapping[str, Any]) -> Iterator[AgentRollout]:
     """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
     traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
     answer = (episode["task"].get("data") or {}).get("answer")
     evaluated = is_evaluation(episode)
     for trace in traces:
         agent = str(trace["agent"].get("name", "agent"))
-        yield Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
+        yield AgentRollout(
+            agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok"))
+        )
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
+        yield AgentRollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
 def is_evaluation(episode: Mapping[str, Any]) -> bool:
@@ -233,7 +235,7 @@ def work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
     return (episode.get("run") or {}).get("work") or {}
 
 
-def _group(rollouts: Sequence[Rollout]) -> Group:
+def _group(rollouts: Sequence[AgentRollout]) -> Group:
     answer = rollouts[0].answer
     return Group(
         prompt=next((one.prompt for one in rollouts if one.prompt), ""),

@@ -121,6 +121,7 @@ def test_ten_damaged_files_are_named_and_the_rest_is_imported(backend: Backend, 
     kept = backend.client.groups(run.id, limit=200).items
     assert len(kept) == groups * (len(files) - 10)
     logs = " ".join(line.message for line in backend.client.logs(run.id, limit=200).items)
+    assert name != "trl" or "checkpoint-2/trainer_state.json: no state of TRL's" in logs
     for file in files[:10]:
         named = "/".join(file.parts[-parts:])
         assert named in logs, (named, logs)
@@ -129,6 +130,8 @@ def test_ten_damaged_files_are_named_and_the_rest_is_imported(backend: Backend, 
 
 def _trl(folder: Path) -> tuple[Path, list[Path], int]:
     (folder / "completions").mkdir()
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "trainer_state.json").write_text("{")
     files = [folder / "completions" / f"completions_{step:05d}.parquet" for step in range(1, 16)]
     for step, file in enumerate(files, 1):
         rows = [{"step": step, "prompt": prompt, "completion": f"{one}", "right": float(one), "advantage": one - 0.5}
