@@ -79,7 +79,7 @@ def _shown(thing: Any) -> str:
 
 def _turns(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Turn]:
     role, said = str(message.get("role") or "unknown")[:LONGEST_NAME], text_in(message)
-    calls = [call for name in ("tool_calls", "function_call") for call in _calls(message.get(name))]
+    calls = [call for name in ("tool_calls", "function_call") for call in _parsed(message.get(name))]
     trained = said_so if isinstance(said_so := message.get("trainable"), bool) else None
     if said or not calls:
         tool = None
@@ -96,7 +96,7 @@ def _turns(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Turn]:
         yield Turn(role, arguments, name, trained)
 
 
-def _calls(found: Any) -> list[Mapping[str, Any]]:
+def _parsed(found: Any) -> list[Mapping[str, Any]]:
     if isinstance(found, str):
         with suppress(ValueError):
             found = json.loads(found)

@@ -27,7 +27,7 @@ class AsyncWatcher(Watcher):
         self._trained: list[Any] = []  # of this step
         if trainer.rollout_queue is not None:
             trainer.rollout_queue.get = partial(self._take, trainer.rollout_queue.get)
-            trainer.get_train_dataloader = partial(self._dataloader, trainer.get_train_dataloader)
+            trainer.get_train_dataloader = partial(self._follow, trainer.get_train_dataloader)
             trainer.compute_loss = partial(self.compute_loss, trainer.compute_loss)
 
     def _take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,13 +35,13 @@ class AsyncWatcher(Watcher):
         self._samples.append(sample)
         return sample
 
-    def _dataloader(self, original: Any) -> Any:
+    def _follow(self, original: Any) -> Any:
         loader = original()
         with training_goes_on("groups of this training are"):
-            loader.collate_fn.torch_call = partial(self._pack, loader.collate_fn.torch_call)
+            loader.collate_fn.torch_call = partial(self._batch, loader.collate_fn.torch_call)
         return loader
 
-    def _pack(self, original: Any, examples: Any) -> Any:
+    def _batch(self, original: Any, examples: Any) -> Any:
         self._safely(self._note, examples)
         return original(examples)
 
@@ -63,13 +63,13 @@ class AsyncWatcher(Watcher):
         for one in self._trained:
             groups.setdefault(one.group_id, []).append(one)
         self._trained = []
-        told = [self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()]
+        told = [self._safely(self._group, of, state.global_step - 1) for of in groups.values()]
         if not all(told):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()
 
-    def _tell_group(self, samples: list[Any], step: int) -> None:
+    def _group(self, samples: list[Any], step: int) -> None:
         prompt, completions = samples[0].prompt, [self._completion(one) for one in samples]
         self._tell("group", Group(question(prompt), completions, prompt_text=text_of(prompt)), step)
 

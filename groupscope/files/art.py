@@ -106,7 +106,7 @@ def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Ite
 
     try:
         if file.suffix == LINES:
-            yield from _of_lines(file, wrong)
+            yield from _lines(file, wrong)
             return
         with opened(file) as whole, pq.ParquetFile(whole) as found:
             for batch in found.iter_batches(ROWS, columns=columns):
@@ -115,7 +115,7 @@ def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Ite
         wrong.append(f"{file.parent.name}/{file.name} cannot be read: {f'{error}'.partition(chr(10))[0][:200]}")
 
 
-def _of_lines(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
+def _lines(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
     for number_, line in Lines(file).new(final=True):
         if isinstance(line, dict) and isinstance(line.get("trajectories"), list):
             yield from ({**one, "group_index": number_} for one in line["trajectories"] if isinstance(one, dict))
@@ -167,7 +167,7 @@ def _messages(row: Mapping[str, Any]) -> list[Any]:
     if row.get("messages") is not None:
         return list(row["messages"])
     whole = row if "messages_and_choices" in row else _parsed(row.get("trajectory_json"))
-    found = whole.get("messages_and_choices") or _exchanged(whole.get("exchanges") or {})
+    found = whole.get("messages_and_choices") or _said(whole.get("exchanges") or {})
     if not isinstance(found, list):
         raise TypeError("its messages are null, and no trajectory_json has them")
     chosen = [(one, one.get("message")) for one in found]
@@ -176,7 +176,7 @@ def _messages(row: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _exchanged(exchanges: Mapping[str, Any]) -> list[Any] | None:
+def _said(exchanges: Mapping[str, Any]) -> list[Any] | None:
     """What was asked last over one of the interfaces that ART records, and the answer: the history stands in the request."""
     for last, where in ((exchanges[name][-1], where) for name, where in ASKED.items() if exchanges.get(name)):
         asked, response = last["request"].get(where) or [], last["response"]

@@ -55,14 +55,14 @@ class _Results:
         if start > 0:
             return
         called, read = f"episode of {self.about.trainer}", self._translated
-        lines = GroupedLines(self._file, lambda line: _task_of(read(line)), called=called, final=final)
+        lines = GroupedLines(self._file, lambda line: _group(read(line)), called=called, final=final)
         for key in lines.keys:
             groups = lines.group(key, lambda line: _completion(read(line)), evaluated=True)
             yield Step(0, [replace(one, answer=json.loads(key)[-1]) for one in groups], open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
-def _task_of(line: Any) -> str:
+def _group(line: Any) -> str:
     messages = line["messages"]
     answer = None if line.get("answer") is None else str(line["answer"])
     return json.dumps([line.get("task"), messages[: completion_start(messages)], answer], sort_keys=True)

@@ -60,11 +60,11 @@ class _Training:
         self._traces, self._looked = Traces(stream), False
         self._fresh: dict[int, dict[str, Any]] = {}  # metrics that came since the last look
         places = (self._path, self._path.joinpath(*STREAM.parts[:2]))
-        self._metrics = [MetricLines(place / "metrics.jsonl", self._noted) for place in places]
+        self._metrics = [MetricLines(place / "metrics.jsonl", self._note) for place in places]
         lines = iter(_first_lines(stream) or lines_of(_first_files(self._path)))
         self.about = about("prime-rl", self._path.resolve(), lines)
 
-    def _noted(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
+    def _note(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
         if (found := _metrics_of(line)) is not None:
             self._fresh[found[0]] = self._fresh.get(found[0], {}) | dict(found[1])
         return found
@@ -97,13 +97,13 @@ class _Training:
         for groups in self._traces.groups(step):
             yield Step(step, groups, open=waits)
         if folder is not None and all(evaluated for evaluated, _ in self._traces.steps.get(step, ())):
-            for piece in _of_folder(step, folder, final=final or not last):
+            for piece in _folder(step, folder, final=final or not last):
                 waits |= piece.open
                 yield piece
         yield Step(step, unreadable=self._traces.wrong(step, last=last), open=waits)
 
 
-def _of_folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
+def _folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
     """The episodes of a step of the older layout."""
     for kind in ("train", "eval"):
         chosen, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))

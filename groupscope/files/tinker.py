@@ -84,7 +84,7 @@ class _TinkerRun:
             yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
             for file in sorted(folders[step].glob(f"*{SUMMARIES}")) if step in folders else ():
                 whole = final or step < max(steps)
-                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=whole)
+                lines = GroupedLines(file, _group, called="rollout summary of tinker-cookbook", final=whole)
                 for key in lines.keys:
                     yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
                 yield Step(step, unreadable=[f"{file.parent.name}/{one}" for one in lines.wrong], open=waits)
@@ -99,7 +99,7 @@ def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _group_of(line: Any) -> int:
+def _group(line: Any) -> int:
     if FIELDS - line.keys():
         raise ValueError("no rollout summary of tinker-cookbook")
     if line["schema_version"] != VERSION:

@@ -35,7 +35,7 @@ def chunks_of(place: Path) -> dict[int, Path]:
     return {number: one.with_suffix("") if one.suffix == SEALED else one for number, one in found}
 
 
-def opened_chunk(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BinaryIO:
     """A chunk by its plain name. It is sealed before that goes. Raises OSError."""
     import pyarrow as pa
 
@@ -64,7 +64,7 @@ class Chunks:
             if number != self._chunk:
                 self._chunk, self._bytes, self._count = number, 0, 0
             try:
-                with opened_chunk(path) as file:
+                with _opened(path) as file:
                     skip = self._bytes
                     while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
                         skip -= passed
@@ -125,7 +125,7 @@ class Traces:
             for line, update in self._annotations[producer].new(final=final):
                 self._take(line, "no update of a trace", self._note, producer, update)
         for line, episode in self._stream.new(final=final):
-            self._take(line, "no episode of verifiers", self._arrive, episode)
+            self._take(line, "no episode of verifiers", self._keep, episode)
         self.steps = self._by_step(final=final)
         before, self._counts = self._counts, {step: sum(map(self._count, of)) for step, of in self.steps.items()}
         changed = {step for step, count in self._counts.items() if before.get(step) != count}
@@ -145,7 +145,7 @@ class Traces:
             self._shipped[trace] = required_step(info["ship"]["step"])
         self._updates[trace].append((producer, line))
 
-    def _arrive(self, line: StreamLine, episode: Any) -> None:
+    def _keep(self, line: StreamLine, episode: Any) -> None:
         verifiers.check(episode)
         asked = verifiers.work(episode)
         group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{verifiers.group_of(episode)}"
@@ -203,15 +203,15 @@ class Traces:
             rollouts: list[verifiers.AgentRollout] = []
             broken = [one for one in self._groups[key] if not one.ok and one.line[1] not in of]
             for one in [*(of[at] for at in sorted(of)), *broken]:
-                self._take(one.line, "no episode of verifiers", self._roll_out, one, rollouts)
+                self._take(one.line, "no episode of verifiers", self._read, one, rollouts)
             if rollouts:
                 yield verifiers.groups_of(rollouts)
 
-    def _roll_out(self, line: StreamLine, episode: _Episode, rollouts: list[verifiers.AgentRollout]) -> None:
+    def _read(self, line: StreamLine, episode: _Episode, rollouts: list[verifiers.AgentRollout]) -> None:
         record = self._stream.read(line)
         for trace in record["traces"]:
             for producer, update in self._updates.get(str(trace.get("id")), ()):
-                fold(trace, self._annotations[producer].read(update))
+                _fold(trace, self._annotations[producer].read(update))
         found = list(verifiers.rollouts_of(record))
         rollouts += found if episode.ok else map(verifiers.unscored, found)
 
@@ -222,7 +222,7 @@ class Traces:
         return [one for one, said in self._wrong.items() if said == step]
 
 
-def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
+def _fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
     """Put an update into a trace: its `info`, and a branch's values where all sampled tokens have one. A leaf is a branch."""
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
