@@ -37,50 +37,49 @@ class Turn:
 
 
 def turns_of(messages: Any, names: dict[str, str] | None = None) -> list[Turn]:
-    """The turns of messages as chat templates take them: `role`, `content` (a text, or parts), `tool_calls`, and a tool's `name` or `tool_call_id`.
+    """The turns of messages as chat templates take them, or of OpenAI's own objects: `role`, `content` (a text, or parts),
+    `tool_calls`, a tool's `name` or `tool_call_id`, `trainable`. A call is a turn of its own; `names` are tools by calls' ids.
 
-    OpenAI's own objects are messages too, calls may be JSON text, and a message may say `trainable`. A call is a turn of its own. Raises
-    nothing: what is not understood is a turn of the role `unknown`, as it stands. `names` are the tools by the id of their call, of messages before these.
+    Raises nothing: what is not understood is a turn of the role `unknown`, as it stands.
     """
-    known = {} if names is None else names
-    return [turn for message in _listed(messages) for turn in _understood(message, known)]
-
-
-def _understood(message: Any, names: dict[str, str]) -> list[Turn]:
-    try:
-        return list(_turns(_fields(message), names))
-    except Exception:  # noqa: BLE001 — whatever a script hands over, its training goes on
-        return [Turn("unknown", _shown(message))]
+    found: list[Turn] = []
+    names = {} if names is None else names
+    for message in _listed(messages):
+        try:
+            found += list(_turns(_fields(message), names))
+        except Exception:  # noqa: BLE001 — whatever a script hands over, its training goes on
+            found.append(Turn("unknown", _shown(message)))
+    return found
 
 
 def _listed(found: Any) -> list[Any]:
-    """Several of them, or one, or none."""
-    if found is None:
-        return []
     one = isinstance(found, str | Mapping) or any(hasattr(found, name) for name in ("role", "function", "model_dump"))
     try:
-        return [found] if one else list(found)
+        return [found] if one else list(() if found is None else found)
     except Exception:  # noqa: BLE001 — as above
         return [found]
 
 
-def _fields(message: Any) -> Mapping[str, Any]:
-    """By their names; of an object its own, of OpenAI's choice those of its message. Raises TypeError for what has none."""
-    if not isinstance(message, Mapping):
-        message = message.model_dump() if hasattr(message, "model_dump") else vars(message)
-    return message if "role" in message or not message.get("message") else _fields(message["message"])
+def _fields(message: Any) -> Any:
+    """By their names; of an object its own, of OpenAI's choice those of its message. None of what has none."""
+    try:
+        if not isinstance(message, Mapping):
+            message = message.model_dump() if hasattr(message, "model_dump") else vars(message)
+        return message if "role" in message or not message.get("message") else _fields(message["message"])
+    except Exception:  # noqa: BLE001 — as above
+        return None
 
 
 def _shown(thing: Any) -> str:
     try:
-        return thing if isinstance(thing, str) else str(thing)
+        return str(thing)
     except Exception:  # noqa: BLE001 — as above
         return f"[{type(thing).__name__}]"
 
 
 def _turns(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Turn]:
     role, said = str(message.get("role") or "unknown")[:LONGEST_NAME], text_in(message)
-    calls = [call for name in ("tool_calls", "function_call") for call in _calls(message.get(name))]
+    calls = [call for name in ("tool_calls", "function_call") for call in _parsed(message.get(name))]
     trained = said_so if isinstance(said_so := message.get("trainable"), bool) else None
     if said or not calls:
         tool = None
@@ -97,27 +96,21 @@ def _turns(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Turn]:
         yield Turn(role, arguments, name, trained)
 
 
-def _calls(found: Any) -> list[Mapping[str, Any]]:
-    """The calls of a message; what is none as the arguments of one without a name."""
+def _parsed(found: Any) -> list[Mapping[str, Any]]:
     if isinstance(found, str):
         with suppress(ValueError):
             found = json.loads(found)
-    return [
-        {"arguments": call} if isinstance(call, str | int | float) else _fields(call) for call in _listed(found or None)
-    ]
+    return [_fields(call) or {"arguments": _shown(call)} for call in _listed(found or None)]
 
 
 def completion_start(messages: Sequence[Any]) -> int:
     """The place of the assistant's first message; behind the last, if there is none."""
-    roles = [one.get("role") if isinstance(one, Mapping) else None for one in messages]
-    return roles.index(ASSISTANT) if ASSISTANT in roles else len(messages)
+    return next((at for at, one in enumerate(messages) if (_fields(one) or {}).get("role") == ASSISTANT), len(messages))
 
 
 def text_in(message: Any) -> str:
-    """What a message says; of its parts those that are text, and of others their kind. What is no message says what it is as text."""
-    try:
-        fields = _fields(message)
-    except (AttributeError, TypeError):
+    """What a message says; of its parts those that are text, and of others their kind. What is no message stands as it is."""
+    if (fields := _fields(message)) is None:
         return _shown(message)
     content = fields.get("content")
     parts = [content] if isinstance(content, str | Mapping) else _listed(content)
@@ -127,8 +120,6 @@ def text_in(message: Any) -> str:
 
 
 def _part(part: Any) -> str:
-    try:
-        fields = _fields(part)
-    except (AttributeError, TypeError):
+    if (fields := _fields(part)) is None:
         return _shown(part)
     return fields["text"] if isinstance(fields.get("text"), str) else f"[{fields.get('type', 'something')}]"

@@ -85,7 +85,7 @@ def _quietly(method: Callable[Concatenate["Recording", P], None]) -> Callable[Co
             self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
-            self._leave_out("calls", f"{type(error).__name__}: {error}")
+            self._leave_out("" if isinstance(error, OSError) else "calls", f"{type(error).__name__}: {error}")
 
     return attempt
 
@@ -115,9 +115,7 @@ class Recording:
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
         self._lost: list[int] = []  # those that were not, or without their groups
-        self._left_out: dict[
-            str, tuple[int, str]
-        ] = {}  # how many of what the run's log does not say yet, and the first reason
+        self._left_out: dict[str, tuple[int, str]] = {}  # not said yet: how many of what, and the first reason
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -193,8 +191,7 @@ class Recording:
     def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
         for name, value in metrics.items():
             if not 0 < len(name) <= LONGEST_NAME:
-                why = f"a name has up to {LONGEST_NAME} characters"
-                self._leave_out("metrics", f"the metric {name[:20]}… is left out: {why}")
+                self._leave_out("metrics", f"the metric {name[:20]}… has more than {LONGEST_NAME} characters, or none")
                 continue
             try:
                 yield name, finite(value)
@@ -329,18 +326,16 @@ class Recording:
         self._over.set()
 
     def _leave_out(self, what: str, why: str) -> None:
-        """Something cannot be recorded: the program's log says it once, and the run's how often."""
+        """Something cannot be recorded: the program's log says it once, the run's how often. A lost step is said elsewhere."""
         self._say(why)
-        if os.getpid() == self._process:
+        if what and os.getpid() == self._process:
             count, first = self._left_out.get(what, (0, why))
             self._left_out[what] = count + 1, first
 
     def _taken_left_out(self) -> list[p.LogLine]:
-        found, self._left_out = self._left_out, {}
-        return [
-            p.LogLine(level="warning", message=f"left out: {count:,} {what}; the first: {first}"[:2000])
-            for what, (count, first) in found.items()
-        ]
+        found, self._left_out = self._left_out.items(), {}
+        texts = [f"left out: {count:,} {what}; the first: {first}"[:2000] for what, (count, first) in found]
+        return [p.LogLine(level="warning", message=one) for one in texts]
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -480,9 +475,7 @@ def _completion(
         text=text,
         turns=turns,
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
-        finish_reason="length"
-        if one.finish_reason == "length"
-        else "stop",  # servers have many words for the other ways to end
+        finish_reason="length" if one.finish_reason == "length" else "stop",
         rewards=[
             RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],

@@ -202,9 +202,8 @@ class Recorder:
 
     def group(self, group: Group, step: int) -> None:
         """A group of a step as it is, but for the texts of its tokens."""
-        for one in group.completions:
-            if one.tokens is not None:
-                one.tokens.texts = self._texts.of(list(one.tokens.ids))
+        for tokens in filter(None, (one.tokens for one in group.completions)):
+            tokens.texts = self._texts.of(list(tokens.ids))
         self._recording.log_groups([group], step)
 
     def lost(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, which is a patched copy: some of their methods are wrapped, and a callback follows their steps.
+"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, a patched copy: some methods are wrapped, and a callback follows the steps.
 
 `_generate_and_score_completions` is where a batch of groups is made; `compute_loss` passes its rows, shuffled and in parts, through the
 model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn. Unsloth's copy measures
@@ -43,40 +43,30 @@ log = logging.getLogger("groupscope")
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
-NEEDED = (
-    "_generate_and_score_completions",
-    "_get_per_token_logps_and_entropies",
-    "_logs",
-    "num_generations",
-    "reward_func_names",
-)
+NEEDED = ("_generate_and_score_completions", "_get_per_token_logps_and_entropies", "num_generations")
 OPTIONS = ("name", "tags", "notes", "run_id", "backend", "home")
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
 
 
 def attach(trainer: Any, **options: Any) -> None:
-    """Have the trainer tell of its groups. Raises CannotStart without a token to show, and for a trainer or an option that cannot be watched."""
+    """Have the trainer tell of its groups. Raises CannotStart without a token, and for what cannot be watched."""
     asynchronous = hasattr(trainer, "rollout_queue")
-    if not hasattr(trainer, "callback_handler") or not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
+    if not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
         raise CannotStart(
-            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and AsyncGRPOTrainer, and "
-            "Unsloth's; groupscope.start_run records what a script of yours logs"
+            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and "
+            "AsyncGRPOTrainer, and Unsloth's; groupscope.start_run records what a script of yours logs"
         )
     _check(trainer, options)
     if trainer.accelerator.is_main_process:
         show_log()
-        # said now, and not after the model is loaded
-        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()
+        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()  # said now
     watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
     if watches:  # a notebook's cell that ran again
         watches[0].options = dict(options)
         return
-    if asynchronous:
-        from groupscope.trl_async import AsyncWatcher
+    from groupscope.trl_async import AsyncWatcher  # which is a Watcher
 
-        watcher: Watcher = AsyncWatcher(trainer, options)
-    else:
-        watcher = Watcher(trainer, options)
+    watcher: Watcher = (AsyncWatcher if asynchronous else Watcher)(trainer, options)
     trainer.train = partial(watcher.train, trainer.train)
     watcher.wrap(trainer)
     trainer.add_callback(watcher)
@@ -91,10 +81,8 @@ def _check(trainer: Any, options: Mapping[str, Any]) -> None:
         given = {name: options[name] for name in OPTIONS[:4] if name in options}
         Recording.model_validate({"key": "0" * 16, "worker": "here", "config": config, "name": "TRL", **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CannotStart(
-            f"groupscope.watch cannot record this: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from None
+        where, why = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+        raise CannotStart(f"groupscope.watch cannot record this: {where}: {why}") from None
 
 
 class Watcher(TrainerCallback):
@@ -373,20 +361,17 @@ def _theirs(trainer: Any) -> dict[str, Json]:
 def known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
     theirs = _theirs(trainer) | {"max_steps": steps}
-    terms = in_our_terms(theirs)
-    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, which adds up what its worker's functions give
-        functions = (getattr(trainer.rollout_worker, "_loop_kwargs", None) or {}).get("reward_funcs") or ()
-        weights = [(str(getattr(one, "__name__", one)), 1.0) for one in functions]
-        estimator: Json = {"kind": "group_zscore", "std": "population", "eps": 1e-8}
+    terms: dict[str, Any] = in_our_terms(theirs)
+    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, whose worker adds up what its functions give
+        loop = getattr(trainer.rollout_worker, "_loop_kwargs", None)
+        functions = (loop.get("reward_funcs") or []) if isinstance(loop, dict) else []
+        weights = [(getattr(one, "__name__", str(one)), 1.0) for one in functions]
+        terms["algorithm"] |= {"advantage": {"kind": "group_zscore", "std": "population", "eps": 1e-8}}
     else:
         weights = list(zip(trainer.reward_func_names, _weights(trainer), strict=True))
-        changed = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
-        estimator = None if changed else {"kind": "leave_one_out"}
-    if not hasattr(trainer, "scale_rewards"):
-        # RLOO clips the ratio of a whole completion
-        loss: dict[str, Json] = {} if hasattr(trainer, "rollout_queue") else {"surrogate": None}
-        algorithm = terms["algorithm"]
-        terms["algorithm"] = {**(algorithm if isinstance(algorithm, dict) else {}), "advantage": estimator, **loss}
+    if hasattr(trainer, "normalize_advantages"):  # RLOO, which clips the ratio of a whole completion
+        other = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
+        terms["algorithm"] |= {"advantage": None if other else {"kind": "leave_one_out"}, "surrogate": None}
     return terms | {
         "model": {"source": str(getattr(trainer.model.config, "_name_or_path", ""))[:300]},
         "rewards": {"functions": [{"name": name, "weight": weight} for name, weight in weights]},

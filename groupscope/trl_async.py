@@ -1,6 +1,6 @@
-"""TRL's AsyncGRPOTrainer: the samples of its worker are noted as they leave the queue, and reported with the step that trains on them.
+"""TRL's AsyncGRPOTrainer: its worker's samples are noted as they leave the queue, and reported with the step that trains on them.
 
-The trainer packs samples into micro-batches, which the loss takes in their order. A group that is trained on in two steps stands in both.
+Samples are packed into micro-batches, which the loss takes in their order. A group that two steps train on stands in both.
 """
 
 from collections import deque
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from groupscope.recording import Completion, Group
+from groupscope.samples import training_goes_on
 from groupscope.tokens import Tokens
 from groupscope.trl import Watcher, question, text_of, turns_in
 
@@ -21,36 +22,34 @@ class AsyncWatcher(Watcher):
 
     def wrap(self, trainer: Any) -> None:
         """Follow its queue, its packing and its loss."""
-        self._samples: dict[int, Any] = {}  # by the array of their tokens, which the trainer hands on as it is
+        self._samples: deque[Any] = deque(maxlen=MOST_WAITING)
         self._packed: deque[list[Any]] = deque()
         self._trained: list[Any] = []  # of this step
         if trainer.rollout_queue is not None:
-            trainer.rollout_queue.get = partial(self.take, trainer.rollout_queue.get)
-            trainer.get_train_dataloader = partial(self.dataloader, trainer.get_train_dataloader)
+            trainer.rollout_queue.get = partial(self._take, trainer.rollout_queue.get)
+            trainer.get_train_dataloader = partial(self._follow, trainer.get_train_dataloader)
             trainer.compute_loss = partial(self.compute_loss, trainer.compute_loss)
 
-    def take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A sample leaves the queue."""
+    def _take(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         sample = original(*args, **kwargs)
-        self._samples[id(sample.input_ids)] = sample
-        if len(self._samples) > MOST_WAITING:
-            del self._samples[next(iter(self._samples))]
+        self._samples.append(sample)
         return sample
 
-    def dataloader(self, original: Any) -> Any:
-        """A loader whose micro-batches are noted."""
+    def _follow(self, original: Any) -> Any:
         loader = original()
-        loader.collate_fn.torch_call = partial(self.pack, loader.collate_fn.torch_call)
+        with training_goes_on("groups of this training are"):
+            loader.collate_fn.torch_call = partial(self._batch, loader.collate_fn.torch_call)
         return loader
 
-    def pack(self, original: Any, examples: Any) -> Any:
-        """A micro-batch is packed."""
-        self._safely(self._pack, examples)
+    def _batch(self, original: Any, examples: Any) -> Any:
+        self._safely(self._note, examples)
         return original(examples)
 
-    def _pack(self, examples: Any) -> None:
-        found = [self._samples.pop(id(one["input_ids"]), None) for row in examples[0] for one in row.samples]
-        self._packed.append([one for one in found if one is not None])
+    def _note(self, examples: Any) -> None:
+        there = {id(one.input_ids): one for one in self._samples}  # the trainer hands on the array as it is
+        packed = [id(one["input_ids"]) for row in examples[0] for one in row.samples]
+        self._packed.append([there.pop(one) for one in packed if one in there])
+        self._samples = deque(there.values(), MOST_WAITING)
 
     def compute_loss(self, original: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The next micro-batch is trained on."""
@@ -64,15 +63,15 @@ class AsyncWatcher(Watcher):
         for one in self._trained:
             groups.setdefault(one.group_id, []).append(one)
         self._trained = []
-        if not all([self._safely(self._tell_group, of, state.global_step - 1) for of in groups.values()]):
+        told = [self._safely(self._group, of, state.global_step - 1) for of in groups.values()]
+        if not all(told):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()
 
-    def _tell_group(self, samples: list[Any], step: int) -> None:
-        prompt = samples[0].prompt
-        group = Group(question(prompt), [self._completion(one) for one in samples], prompt_text=text_of(prompt))
-        self._tell("group", group, step)
+    def _group(self, samples: list[Any], step: int) -> None:
+        prompt, completions = samples[0].prompt, [self._completion(one) for one in samples]
+        self._tell("group", Group(question(prompt), completions, prompt_text=text_of(prompt)), step)
 
     def _completion(self, sample: Any) -> Completion:
         mask = np.asarray(sample.completion_mask, bool)

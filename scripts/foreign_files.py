@@ -615,15 +615,12 @@ def main(names: list[str]) -> None:
             subprocess.run([sys.executable, __file__, name], check=True)
         return
     made_by, fetch, make = MAKERS[names[0]]
-    with tempfile.TemporaryDirectory() as scratch:
-        write(FOREIGN / names[0], make, fetch(Path(scratch)))
-    print(f"{FOREIGN / names[0]}: made by {made_by}")
-
-
-def write(folder: Path, make: Callable[[Path, Path], dict[str, Any]], sources: Path) -> None:
-    """The files of one trainer, and what was given to its writer."""
+    folder = FOREIGN / names[0]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "expected.json").write_text(json.dumps(make(folder, sources), ensure_ascii=False, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        expected = make(folder, fetch(Path(scratch)))
+    (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False, indent=1) + "\n")
+    print(f"{folder}: made by {made_by}")
 
 
 if __name__ == "__main__":

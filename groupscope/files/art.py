@@ -1,7 +1,7 @@
 """ART's model folder: trajectories/<split>/<step>.parquet, a row for each trajectory, and history.jsonl with its metrics.
 
-Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has the whole trajectory as JSON beside the
-messages, which are null where they are not all text.
+Older files are <step>.jsonl, a line for each group. Version 2 of the Parquet files (0.5.23) has all of a trajectory as JSON, too:
+its messages are null where they are not all text.
 """
 
 import json
@@ -42,11 +42,9 @@ OF_NO_STEP = ("step", "training_step", CLOCK)
 
 def _recognises(path: Path) -> bool:
     """The folder of one model: by the columns, or the first line, of a file of trajectories."""
-    return any(_is_ours(file) for files in _files(path).values() for file in islice(files.values(), LOOKED_AT))
-
-
-def _is_ours(file: Path) -> bool:
-    return "trajectories" in first_object(file, 2**26) if file.suffix == LINES else set(columns_of(file)) >= COLUMNS
+    files = [one for split in _files(path).values() for one in islice(split.values(), LOOKED_AT)]
+    lines = ("trajectories" in first_object(one, 2**26) for one in files if one.suffix == LINES)
+    return any(lines) or any(set(columns_of(one)) >= COLUMNS for one in files)
 
 
 def _files(path: Path) -> dict[str, dict[int, Path]]:
@@ -108,18 +106,16 @@ def _rows(file: Path, wrong: list[str], columns: list[str] | None = None) -> Ite
 
     try:
         if file.suffix == LINES:
-            yield from _of_lines(file, wrong)
+            yield from _lines(file, wrong)
             return
         with opened(file) as whole, pq.ParquetFile(whole) as found:
             for batch in found.iter_batches(ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (ArrowException, OSError, *MALFORMED) as error:
-        wrong.append(
-            f"{file.parent.name}/{file.name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
-        )
+        wrong.append(f"{file.parent.name}/{file.name} cannot be read: {f'{error}'.partition(chr(10))[0][:200]}")
 
 
-def _of_lines(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
+def _lines(file: Path, wrong: list[str]) -> Iterator[dict[str, Any]]:
     for number_, line in Lines(file).new(final=True):
         if isinstance(line, dict) and isinstance(line.get("trajectories"), list):
             yield from ({**one, "group_index": number_} for one in line["trajectories"] if isinstance(one, dict))
@@ -133,17 +129,13 @@ def _pieces(step: int, file: Path, *, evaluated: bool, final: bool) -> Iterator[
     wrong: list[str] = []
     for index, rows in groupby(_rows(file, wrong), key=lambda row: row["group_index"]):
         try:
-            there = [row for row in rows if _has_trajectory(row)]
+            # a group all of whose trajectories raised an error has a row of its own
+            there = [row for row in rows if row.get("reward") is not None or row.get("messages")]
             yield Step(step, [_group(there, evaluated=evaluated)] if there else ())
         except MALFORMED as error:
             said = f"{file.parent.name}/{file.name}, group {index}: no trajectories of ART ({type(error).__name__}: {error})"
             yield Step(step, unreadable=[said])
     yield Step(step, unreadable=wrong if final else (), open=bool(wrong))
-
-
-def _has_trajectory(row: Mapping[str, Any]) -> bool:
-    """A group all of whose trajectories raised an error has a row of its own."""
-    return any(row.get(name) is not None for name in ("reward", "messages", "trajectory_json", "messages_and_choices"))
 
 
 def _parsed(text: Any) -> dict[str, Any]:
@@ -171,32 +163,29 @@ def _group(rows: Sequence[Mapping[str, Any]], *, evaluated: bool) -> Group:
 
 
 def _messages(row: Mapping[str, Any]) -> list[Any]:
-    """Those of a trajectory. A choice, which ART has of what the model said, is trained on. Raises TypeError if there are none."""
+    """Those of a trajectory: a choice, which is what the model said, is trained on. Raises TypeError if there are none."""
     if row.get("messages") is not None:
         return list(row["messages"])
     whole = row if "messages_and_choices" in row else _parsed(row.get("trajectory_json"))
-    found = whole.get("messages_and_choices") or _exchanged(whole.get("exchanges") or {})
+    found = whole.get("messages_and_choices") or _said(whole.get("exchanges") or {})
     if not isinstance(found, list):
         raise TypeError("its messages are null, and no trajectory_json has them")
+    chosen = [(one, one.get("message")) for one in found]
     return [
-        {**one["message"], "trainable": True} if isinstance(one.get("message"), dict) else {"trainable": False, **one}
-        for one in found
+        {**said, "trainable": True} if isinstance(said, dict) else {"trainable": False, **one} for one, said in chosen
     ]
 
 
-def _exchanged(exchanges: Mapping[str, Any]) -> list[Any] | None:
+def _said(exchanges: Mapping[str, Any]) -> list[Any] | None:
     """What was asked last over one of the interfaces that ART records, and the answer: the history stands in the request."""
-    name = next((one for one in ASKED if exchanges.get(one)), None)
-    if name is None:
-        return None
-    request, response = exchanges[name][-1]["request"], exchanges[name][-1]["response"]
-    asked = request.get(ASKED[name]) or []
-    before = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    choice = next(iter(response.get("choices") or ()), response)
-    said = choice.get("message") or {"role": ASSISTANT, "content": choice.get("text", choice.get("content"))}
-    return [
-        {"trainable": one.get("role") == ASSISTANT, **one} for one in [*before, *(response.get("output") or [said])]
-    ]
+    for last, where in ((exchanges[name][-1], where) for name, where in ASKED.items() if exchanges.get(name)):
+        asked, response = last["request"].get(where) or [], last["response"]
+        before = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        choice = next(iter(response.get("choices") or ()), response)
+        said = choice.get("message") or {"role": ASSISTANT, "content": choice.get("text", choice.get("content"))}
+        found = [*before, *(response.get("output") or [said])]
+        return [{"trainable": one.get("role") == ASSISTANT, **one} for one in found]
+    return None
 
 
 def _completion(row: Mapping[str, Any]) -> tuple[str, Completion]:

@@ -23,7 +23,7 @@ from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.spool import may_pass
-from groupscope.files.format import About, Outdated, Unreadable
+from groupscope.files.format import About, Unreadable
 from groupscope.files.tally import Tally
 
 P = ParamSpec("P")
@@ -47,6 +47,13 @@ class Stopped(Exception):
 
     def __init__(self) -> None:
         super().__init__("somebody stopped it on its page")
+
+
+class Outdated(Exception):
+    """The attempt has ended, or has this step in another form: the next one replaces it. None: no step has to be sent again."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
 
 
 class Delivery:

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol
 from backend.contract.base import Json, finite
 from groupscope.recording import Group
 
-FIRST_LINES = 10  # of a file, among which it is recognised though some are damaged
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something as what it is not raises; a ValueError says what is wrong."""
 MOST_STEPS = 2**40
@@ -27,13 +26,6 @@ MOST_REWARDS = 64
 
 class Unreadable(Exception):
     """Files that cannot be imported at all: the message is one sentence that says which, why, and what to do."""
-
-
-class Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next attempt replaces it. None: no step has to be sent again."""
-
-    def __init__(self, step: int | None) -> None:
-        self.step = step
 
 
 @dataclass(frozen=True)
@@ -183,10 +175,10 @@ def _reason(error: Exception) -> str:
 
 
 def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
-    """The first object in the first lines of a JSON lines file, for `recognises`; empty if there is none, or its line is longer than that."""
+    """The first object in the first lines of a JSON lines file; empty if there is none, or its line is longer than that."""
     try:
         with opened(path) as file:
-            for _ in range(FIRST_LINES):
+            for _ in range(10):  # of which some may be damaged
                 line = file.readline(most_bytes)
                 if isinstance(found := parsed(line, ""), dict):
                     return found
@@ -231,7 +223,7 @@ class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
     def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]] | None]) -> None:
-        """`read` finds the step and the metrics in a line's object, None if they are of no step; it may raise one of MALFORMED for what has none."""
+        """`read` finds the step and the metrics in a line; None if they are of no step. It may raise one of MALFORMED."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)

@@ -20,13 +20,12 @@ from groupscope.tokens import Tokens
 
 TRAINED = {"rewards", "token_ids", "token_loss_mask", "advantages", "idx"}
 PER_TOKEN = {"sampling_logprob": "generation_logprobs", "old_logprob": "prev_logprobs", "advantage": "advantages"}
-LOOKED_AT = 50  # files, until one is recognised
 BETWEEN = "environment"  # the role of what stands between two messages of the assistant
 
 
 def _recognises(path: Path) -> bool:
-    """The folder into which NeMo-RL logs, with a file for each step: by the first line of one of its first files of a training."""
-    return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:LOOKED_AT])
+    """The folder into which NeMo-RL logs, with a file for each step: by the first line of one of the first of a training."""
+    return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:50])
 
 
 def _files(path: Path, kind: str) -> dict[int, Path]:

@@ -1,17 +1,16 @@
-"""OpenEnv's results.jsonl, which `openenv collect` writes: a line for each episode.
+"""The results.jsonl of OpenEnv, which `openenv collect` writes, and of verifiers before 0.4: a line for each episode.
 
 Episodes have neither a step nor a group: all are of step 0, and those of the same task, or of the same first messages, are a group.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
-    MALFORMED,
     About,
     Format,
     Lines,
@@ -29,26 +28,23 @@ from groupscope.tokens import Tokens
 
 RESULTS = "results.jsonl"
 FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
+OF_VERIFIERS = {"prompt", "completion", "reward"}
+OTHERS = {"reward", "example_id", "id", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated"}
 TRACE_VERSION = 1
 LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
 
 
-def _recognises(path: Path) -> bool:
+def _recognises(path: Path, fields: set[str] = FIELDS) -> bool:
     """A folder with a `results.jsonl`, or that file: by the first line."""
     file = path / RESULTS if path.is_dir() else path
-    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
+    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= fields
 
 
-class Results:
-    """A folder's `results.jsonl`, or that file, by OpenEnv or another that has as much to say of an episode."""
-
+class _Results:
     def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
-        """`translated` has a line of the other's in OpenEnv's words. It may raise one of MALFORMED."""
         self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
-        folder, names = self._file.resolve().parent, dict[str, None]()
-        for _, line in Lines(self._file).new(final=True):
-            with suppress(*MALFORMED):
-                names |= dict.fromkeys(_measured(translated(line)))
+        folder, lines = self._file.resolve().parent, Lines(self._file).new(final=True)
+        names = dict.fromkeys(name for _, line in lines for name in _measured(translated(line)))
         config = json_object(folder / "metadata.json")
         known = known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0)))
         known["model"] = {"source": str(config.get("model") or "")[:300]}
@@ -58,25 +54,18 @@ class Results:
         """The one step stays open: a task's next episode may stand in the last line."""
         if start > 0:
             return
-        called, answers = f"episode of {self.about.trainer}", dict[str, Any]()
-
-        def key_of(line: Any) -> str:
-            row = self._translated(line)
-            answers[key := _task_of(row)] = row.get("answer")
-            return key
-
-        lines = GroupedLines(self._file, key_of, called=called, final=final)
+        called, read = f"episode of {self.about.trainer}", self._translated
+        lines = GroupedLines(self._file, lambda line: _group(read(line)), called=called, final=final)
         for key in lines.keys:
-            groups = lines.group(key, lambda line: _completion(self._translated(line)), evaluated=True)
-            for one in groups:
-                one.answer = None if answers[key] is None else str(answers[key])
-            yield Step(0, groups, open=True)
+            groups = lines.group(key, lambda line: _completion(read(line)), evaluated=True)
+            yield Step(0, [replace(one, answer=json.loads(key)[-1]) for one in groups], open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
-def _task_of(line: Any) -> str:
+def _group(line: Any) -> str:
     messages = line["messages"]
-    return json.dumps([line.get("task"), messages[: completion_start(messages)]], sort_keys=True)
+    answer = None if line.get("answer") is None else str(line["answer"])
+    return json.dumps([line.get("task"), messages[: completion_start(messages)], answer], sort_keys=True)
 
 
 def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
@@ -130,9 +119,35 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
     return Tokens(ids[skip:], trained=trained[skip:], sampling_logprob=logprobs[skip:])
 
 
+def _translated(line: Any) -> dict[str, Any]:
+    """A result of verifiers in OpenEnv's words, its metrics in `metrics` or, in older files, beside it (save_utils.py)."""
+    if not isinstance(line, dict) or OF_VERIFIERS - line.keys():
+        return {}
+    measured = line["metrics"] if isinstance(line.get("metrics"), dict) else line
+    error = line.get("error")
+    why = error.get("error_chain_str") or error.get("error") if isinstance(error, dict) else error
+    asked, said = ([{"role": role, "content": one}] if isinstance(one, str) else list(one or ())
+                   for role, one in (("user", line["prompt"]), ("assistant", line["completion"])))  # fmt: skip
+    return {
+        "task": [line.get("task"), line.get("example_id")],
+        "messages": [*asked, *said, *([{"role": "error", "content": str(why)}] if why else [])],
+        "reward": line["reward"],
+        "answer": line.get("answer"),
+        "verify_metrics": {name: value for name, value in measured.items() if name not in OTHERS},
+        "tool_trace": [],
+        "finish_reason": "length" if line.get("is_truncated") else "stop",
+    }
+
+
 FORMAT = Format(
     "openenv",
     "the results.jsonl of OpenEnv",
     _recognises,
-    lambda path, _: Results(path, "OpenEnv"),
+    lambda path, _: _Results(path, "OpenEnv"),
+)
+VERIFIERS = Format(
+    "verifiers-results",
+    "the results.jsonl of verifiers before 0.4",
+    lambda path: _recognises(path, OF_VERIFIERS),
+    lambda path, _: _Results(path, "verifiers", _translated),
 )

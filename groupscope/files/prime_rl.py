@@ -1,7 +1,7 @@
 """prime-rl's output folder: the episodes of verifiers on which it trained, step by step, and its metrics.
 
-Until August 2026 it wrote `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`; since then `monitors/file`
-has both. A run that went on with a newer release has both layouts, and is read as one.
+Until August 2026 it wrote `rollouts/step_<n>/{train,eval}/{all,effective}/traces.jsonl` and `metrics.jsonl`, since then both into
+`monitors/file`. A run that went on with a newer release has both layouts, and is read as one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from groupscope.files.format import Format, MetricLines, Outdated, Step, numbered, numbers
+from groupscope.files.delivery import Outdated
+from groupscope.files.format import Format, MetricLines, Step, numbered, numbers
 from groupscope.files.traces import Chunks, Traces, chunks_of
 from groupscope.files.verifiers import MOST_FIRST, TRACES, Episodes, about, has_episodes, is_episode, lines_of
 
 STREAM = Path("monitors", "file", "traces", "stream")
-LOOKED_AT = 50  # files, until one is recognised
 
 
 def _recognises(path: Path) -> bool:
@@ -29,16 +29,15 @@ def _stream(path: Path) -> Path | None:
 
 
 def _first_lines(stream: Path) -> list[Any]:
-    return [line for _, line in islice(Chunks(stream).new(final=True), MOST_FIRST)]
+    return [line for _, line in islice(Chunks(stream, {}).new(final=True), MOST_FIRST)]
 
 
 def _step_folders(path: Path) -> dict[int, Path]:
     return numbered(path / "rollouts", r"step_(\d+)")
 
 
-def _first_files(path: Path) -> list[Path]:
-    folders = islice(_step_folders(path).values(), LOOKED_AT)
-    return [file for folder in folders for file in sorted(folder.glob(f"*/*/{TRACES}"))]
+def _first_files(path: Path) -> Iterator[Path]:
+    return (file for folder in _step_folders(path).values() for file in sorted(folder.glob(f"*/*/{TRACES}")))
 
 
 def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]] | None:
@@ -57,16 +56,15 @@ class _Training:
 
     def __init__(self, path: Path) -> None:
         stream = (_stream(path) or path / STREAM).resolve()
-        inside = stream.parts[-len(STREAM.parts) :] == STREAM.parts
-        self._path = stream.parents[len(STREAM.parts) - 1] if inside else path
+        self._path = stream.parents[3] if stream.parts[-4:] == STREAM.parts else path
         self._traces, self._looked = Traces(stream), False
         self._fresh: dict[int, dict[str, Any]] = {}  # metrics that came since the last look
-        files = (self._path / "metrics.jsonl", self._path.joinpath(*STREAM.parts[:2], "metrics.jsonl"))
-        self._metrics = [MetricLines(file, self._noted) for file in files]
-        lines = _first_lines(stream) or lines_of(_first_files(self._path))
-        self.about = about("prime-rl", self._path.resolve(), iter(lines))
+        places = (self._path, self._path.joinpath(*STREAM.parts[:2]))
+        self._metrics = [MetricLines(place / "metrics.jsonl", self._note) for place in places]
+        lines = iter(_first_lines(stream) or lines_of(_first_files(self._path)))
+        self.about = about("prime-rl", self._path.resolve(), lines)
 
-    def _noted(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
+    def _note(self, line: Any) -> tuple[int, Mapping[str, Any]] | None:
         if (found := _metrics_of(line)) is not None:
             self._fresh[found[0]] = self._fresh.get(found[0], {}) | dict(found[1])
         return found
@@ -99,13 +97,13 @@ class _Training:
         for groups in self._traces.groups(step):
             yield Step(step, groups, open=waits)
         if folder is not None and all(evaluated for evaluated, _ in self._traces.steps.get(step, ())):
-            for piece in _of_folder(step, folder, final=final or not last):
+            for piece in _folder(step, folder, final=final or not last):
                 waits |= piece.open
                 yield piece
         yield Step(step, unreadable=self._traces.wrong(step, last=last), open=waits)
 
 
-def _of_folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
+def _folder(step: int, folder: Path, *, final: bool) -> Iterator[Step]:
     """The episodes of a step of the older layout."""
     for kind in ("train", "eval"):
         chosen, everything = (Path(str(folder), kind, subset, TRACES) for subset in ("effective", "all"))

@@ -15,8 +15,8 @@ from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.contract.foreign_metrics import in_our_names
 from backend.contract.report_parts import in_parts
-from groupscope.files.delivery import REPORTS_A_STEP, Delivery
-from groupscope.files.format import MOST_STEPS, Outdated, Run, Step, Unreadable
+from groupscope.files.delivery import REPORTS_A_STEP, Delivery, Outdated
+from groupscope.files.format import MOST_STEPS, Run, Step, Unreadable
 from groupscope.files.pending_step import OF_REWARDS, PendingStep
 from groupscope.files.tally import SHOWN_LINES
 

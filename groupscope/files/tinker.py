@@ -5,7 +5,6 @@ A summary has rewards and lengths, and neither prompts nor texts nor tokens.
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from groupscope.recording import Completion, Group
 VERSION = 1  # of a summary
 SUMMARIES = "_rollout_summaries.jsonl"
 TRAIN = "train"
-LOOKED_AT = 50  # iterations, until one is recognised
 FIELDS = {"schema_version", "split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"}
 EVALUATIONS = ("eval", "test")  # what names of their metrics begin with
 
@@ -57,8 +55,8 @@ def _folders(path: Path) -> dict[int, Path]:
 
 
 def _first_file(path: Path) -> Path:
-    folders = islice(_folders(path).values(), LOOKED_AT)
-    found = (file for folder in folders for file in sorted(folder.glob(f"*{SUMMARIES}")) if first_object(file))
+    files = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
+    found = filter(first_object, files)
     return next(found, path / SUMMARIES)
 
 
@@ -86,7 +84,7 @@ class _TinkerRun:
             yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
             for file in sorted(folders[step].glob(f"*{SUMMARIES}")) if step in folders else ():
                 whole = final or step < max(steps)
-                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=whole)
+                lines = GroupedLines(file, _group, called="rollout summary of tinker-cookbook", final=whole)
                 for key in lines.keys:
                     yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
                 yield Step(step, unreadable=[f"{file.parent.name}/{one}" for one in lines.wrong], open=waits)
@@ -101,7 +99,7 @@ def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _group_of(line: Any) -> int:
+def _group(line: Any) -> int:
     if FIELDS - line.keys():
         raise ValueError("no rollout summary of tinker-cookbook")
     if line["schema_version"] != VERSION:

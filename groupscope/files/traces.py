@@ -1,40 +1,32 @@
-"""The traces that prime-rl writes since September 2026: streams of JSON lines in numbered chunks, of which all but the newest are sealed with zstd.
+"""prime-rl's traces since September 2026: streams of JSON lines in numbered chunks, all but the newest sealed with zstd.
 
-`stream` has each episode of verifiers once, as it arrives; `annotations/<producer>` has what became known later of its traces: at which step
-they were trained on, and values of tokens that run over a branch from its root to its leaf. Of prime-rl's source: monitors/file/traces/chunks.py
-at 551bfc39 and update.py at 65a18584, orchestrator/annotations.py at 96e0cf47.
+`stream` has each episode of verifiers once, as it arrives, `annotations/<producer>` what became known later of its traces: the
+step that trained on them, and values of tokens along a branch. Of prime-rl's source: monitors/file/traces/chunks.py (551bfc39),
+update.py (65a18584), orchestrator/annotations.py (96e0cf47).
 """
 
 import io
 import json
 import time
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from groupscope.files import verifiers
 from groupscope.files.format import MALFORMED, numbered, opened, parsed, required_step
-from groupscope.files.verifiers import (
-    Rollout,
-    ancestors,
-    check,
-    group_of,
-    groups_of,
-    is_evaluation,
-    rollouts_of,
-    unscored,
-    work,
-)
 from groupscope.recording import Group
 
+Key = tuple[bool, str]  # whether it is of an evaluation, and the group
+Kept = dict[Key, dict[int, "_Episode"]]  # the episodes of a group, by their places
+StreamLine = tuple[str, int, int]  # where it stood, and the place and the size of what is kept of it
 SEALED = ".zst"
 PIECE = 2**13  # bytes that are decompressed together: of a damaged chunk all before them are there
 OF_TOKENS = ("advantages", "trainer_logprobs", "entropies")
-LAG, SILENCE = (
-    2,
-    5.0,
-)  # steps that the orchestrator is ahead of the trainer at most; seconds without news after which nobody waits for that one
+LAG = 2  # steps that the orchestrator is ahead of the trainer at most
+SILENCE = 5.0  # seconds without news, after which nobody waits for the trainer
 
 
 def chunks_of(place: Path) -> dict[int, Path]:
@@ -43,182 +35,152 @@ def chunks_of(place: Path) -> dict[int, Path]:
     return {number: one.with_suffix("") if one.suffix == SEALED else one for number, one in found}
 
 
-def opened_chunk(path: Path) -> BinaryIO:
-    """A chunk by its plain name, to be read from its beginning. It is sealed before its plain file goes. Raises OSError."""
+def _opened(path: Path) -> BinaryIO:
+    """A chunk by its plain name. It is sealed before that goes. Raises OSError."""
     import pyarrow as pa
 
     try:
         return opened(path)
     except FileNotFoundError:
-        sealed = opened(path.with_name(path.name + SEALED))
-        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(sealed, compression="zstd")), PIECE))
-
-
-class Line(NamedTuple):
-    """A line that was read: where it stood, and where it is kept."""
-
-    where: str
-    at: int
-    size: int  # compressed
-    length: int
+        sealed = pa.input_stream(opened(path.with_name(path.name + SEALED)), compression="zstd")
+        return cast(BinaryIO, io.BufferedReader(cast(Any, sealed), PIECE))
 
 
 class Chunks:
-    """The lines of a stream, each read once. As no line of a sealed chunk can be read by itself, they are kept, each compressed, in a
-    temporary file.
-    """
+    """The lines of a stream, each read once and kept in a temporary file, as none of a sealed chunk can be read by itself."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, place: Path, wrong: dict[str, int | None]) -> None:
+        """`wrong` is given a sentence for each line and each chunk that cannot be read."""
+        self._place, self._wrong = place, wrong
         self._chunk, self._bytes, self._count = -1, 0, 0  # as far as it was read
         self._kept = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 — as long as the stream is read
-        self.wrong: dict[str, None] = {}
-        """Of each line and each chunk that cannot be read one sentence."""
 
-    def new(self, *, final: bool) -> Iterator[tuple[Line, Any]]:
-        """The objects of the lines since the last call. The last line of the newest chunk may be torn, unless this call is `final`."""
+    def new(self, *, final: bool) -> Iterator[tuple[StreamLine, Any]]:
+        """The objects of the lines since the last call. The very last line may be torn, unless this call is `final`."""
         import pyarrow as pa
 
         chunks = chunks_of(self._place)
-        for number in [one for one in chunks if one >= self._chunk]:
+        for number, path in [one for one in chunks.items() if one[0] >= self._chunk]:
             if number != self._chunk:
                 self._chunk, self._bytes, self._count = number, 0, 0
-            path = chunks[number]
-            for line in self._lines(path, whole=final or number != max(chunks)):
-                where = f"{self._place.name}/{path.name}, line {self._count}"
-                if isinstance(found := parsed(line, where), ValueError):
-                    self.wrong[str(found)] = None
-                    continue
-                packed = pa.compress(line, codec="zstd", asbytes=True)
-                at = self._kept.seek(0, io.SEEK_END)
-                self._kept.write(packed)
-                yield Line(where, at, len(packed), len(line)), found
+            try:
+                with _opened(path) as file:
+                    skip = self._bytes
+                    while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
+                        skip -= passed
+                    for line in file:
+                        if not line.endswith(b"\n") and not final and number == max(chunks):
+                            return
+                        self._bytes, self._count = self._bytes + len(line), self._count + 1
+                        where = f"{self._place.name}/{path.name}, line {self._count}"
+                        if isinstance(found := parsed(line, where), ValueError):
+                            self._wrong.setdefault(str(found), None)
+                            continue
+                        packed = zlib.compress(line, 1)
+                        at = self._kept.seek(0, io.SEEK_END)
+                        self._kept.write(packed)
+                        yield (where, at, len(packed)), found
+            except (pa.ArrowException, OSError) as error:
+                name = path.name if path.exists() else path.name + SEALED
+                said = f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"
+                self._wrong.setdefault(said, None)
 
-    def _lines(self, path: Path, *, whole: bool) -> Iterator[bytes]:
-        from pyarrow import ArrowException
-
-        try:
-            with opened_chunk(path) as file:
-                skip = self._bytes
-                while skip > 0 and (passed := len(file.read(min(skip, PIECE)))):
-                    skip -= passed
-                for line in file:
-                    if not line.endswith(b"\n") and not whole:
-                        return
-                    self._bytes, self._count = self._bytes + len(line), self._count + 1
-                    if line.strip():
-                        yield line
-        except (ArrowException, OSError) as error:
-            name = path.name if path.exists() else path.name + SEALED
-            self.wrong[f"{self._place.name}/{name} cannot be read behind line {self._count}: {str(error)[:200]}"] = None
-
-    def read(self, line: Line) -> Any:
+    def read(self, line: StreamLine) -> Any:
         """The object of a line that was read before."""
-        import pyarrow as pa
-
-        self._kept.seek(line.at)
-        packed = self._kept.read(line.size)
-        return json.loads(pa.decompress(packed, decompressed_size=line.length, codec="zstd", asbytes=True))
-
-
-Key = tuple[bool, str]  # whether it is of an evaluation, and the group
+        self._kept.seek(line[1])
+        return json.loads(zlib.decompress(self._kept.read(line[2])))
 
 
 class _Episode(NamedTuple):
-    line: Line
+    line: StreamLine
     key: Key
     traces: tuple[str, ...]
     ok: bool
     policy: int | None  # that wrote it, by its updates
-    arrived: int  # while this step was collected
-
-
-Kept = dict[Key, dict[int, _Episode]]  # the episodes of a group, by their places
+    asked: int  # for this step, as prime-rl counts them
 
 
 class Traces:
     """The episodes of a run by their steps, counted from 0, as far as the files say them by now."""
 
     def __init__(self, stream: Path) -> None:
-        self._stream, self._folder = Chunks(stream), stream.parent / "annotations"
+        self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
+        self._stream, self._folder = Chunks(stream, self._wrong), stream.parent / "annotations"
         self._annotations: dict[str, Chunks] = {}
         self._groups: dict[Key, list[_Episode]] = defaultdict(list)
         self._of: dict[str, _Episode] = {}  # by their traces
-        self._updates: dict[str, list[tuple[str, Line]]] = defaultdict(list)  # of traces: who wrote them, and where
+        self._updates: dict[str, list[tuple[str, StreamLine]]] = defaultdict(
+            list
+        )  # of traces: who wrote them, and where
         self._shipped: dict[str, int] = {}  # the steps of traces, as prime-rl counts them
         self.steps: dict[int, Kept] = {}
         self._counts: dict[int, int] = {}  # of what is known of each step
         self._grew = 0.0
-        self._wrong: dict[str, int | None] = {}  # sentences, and the steps with which they are said
 
     def catch_up(self, *, final: bool) -> set[int]:
-        """Read what is new: the steps that it changed."""
-        for producer in sorted(streams_in(self._folder)):
+        """Read what is new, of the orchestrator, which says the steps, before the trainer: the steps that it changed."""
+        for producer in sorted(one.name for one in self._folder.glob("*") if one.is_dir()):
             if producer not in self._annotations:
-                self._annotations[producer] = Chunks(self._folder / producer)
+                self._annotations[producer] = Chunks(self._folder / producer, self._wrong)
             for line, update in self._annotations[producer].new(final=final):
                 self._take(line, "no update of a trace", self._note, producer, update)
         for line, episode in self._stream.new(final=final):
-            self._take(line, "no episode of verifiers", self._arrive, episode)
-        for chunks in (self._stream, *self._annotations.values()):
-            self._wrong = {**dict.fromkeys(chunks.wrong), **self._wrong}
+            self._take(line, "no episode of verifiers", self._keep, episode)
         self.steps = self._by_step(final=final)
-        before, self._counts = self._counts, {step: sum(map(self._count, keys)) for step, keys in self.steps.items()}
+        before, self._counts = self._counts, {step: sum(map(self._count, of)) for step, of in self.steps.items()}
         changed = {step for step, count in self._counts.items() if before.get(step) != count}
         self._grew = time.monotonic() if changed else self._grew
         return changed
 
-    def _take(self, line: Line, called: str, take: Any, *args: Any) -> None:
+    def _take(self, line: StreamLine, called: str, take: Callable[..., None], *args: Any) -> None:
         try:
             take(line, *args)
         except MALFORMED as error:
             reason = str(error) if type(error) is ValueError else f"{called} ({type(error).__name__}: {error})"
-            self._wrong.setdefault(f"{line.where}: {reason}", None)
+            self._wrong.setdefault(f"{line[0]}: {reason}", None)
 
-    def _note(self, line: Line, producer: str, update: Any) -> None:
+    def _note(self, line: StreamLine, producer: str, update: Any) -> None:
         trace, info = str(update["trace_id"]), update.get("info") or {}
         if info.get("effective"):
             self._shipped[trace] = required_step(info["ship"]["step"])
         self._updates[trace].append((producer, line))
 
-    def _arrive(self, line: Line, episode: Any) -> None:
-        check(episode)
-        group = (episode.get("group") or {}).get("id") or f"{work(episode).get('step')}/{group_of(episode)}"
-        arrived = [((one.get("info") or {}).get("arrival") or {}).get("step") for one in episode["traces"]]
-        policy = (work(episode).get("policy") or {}).get("start")
-        found = _Episode(
-            line,
-            (is_evaluation(episode), str(group)),
+    def _keep(self, line: StreamLine, episode: Any) -> None:
+        verifiers.check(episode)
+        asked = verifiers.work(episode)
+        group = (episode.get("group") or {}).get("id") or f"{asked.get('step')}/{verifiers.group_of(episode)}"
+        step = step if isinstance(step := asked.get("step"), int) else 0
+        policy = policy if isinstance(policy := (asked.get("policy") or {}).get("start"), int) else None
+        key, traces = (
+            (verifiers.is_evaluation(episode), str(group)),
             tuple(str(one.get("id")) for one in episode["traces"]),
-            bool(episode.get("ok")),
-            policy if isinstance(policy, int) else None,
-            next((one for one in [*arrived, work(episode).get("step")] if isinstance(one, int)), 0),
         )
-        self._of |= dict.fromkeys(found.traces, found)
-        self._groups[found.key].append(found)
+        found = _Episode(line, key, traces, bool(episode.get("ok")), policy, step)
+        self._of |= dict.fromkeys(traces, found)
+        self._groups[key].append(found)
 
     def _by_step(self, *, final: bool) -> dict[int, Kept]:
-        """The groups of each step in the order in which they were trained on. What arrived for a batch that was not trained on is of that
-        batch, at the end. A training that went on from a checkpoint has the steps that follow once.
+        """The groups of each step, in their order. At the end, what came for a batch that was not trained on is of that batch.
+        What a training does again from a checkpoint on replaces what was there.
         """
         found: dict[int, Kept] = defaultdict(dict)
         newest = -1
-        for trace, shipped in self._shipped.items():
-            if (one := self._of.get(trace)) is None:
-                continue
-            evaluated = one.key[0]
-            step = (shipped if one.policy is None else one.policy) if evaluated else max(shipped - 1, 0)
-            if not evaluated and step < newest:
+        trained = [(one, step) for trace, step in self._shipped.items() if (one := self._of.get(trace)) is not None]
+        for one, shipped in trained:
+            step = max(shipped - 1, 0)
+            if one.key[0]:
+                step = shipped if one.policy is None else one.policy
+            elif step < newest:
                 for later in [each for each in found if each >= step]:
                     found[later] = {key: of for key, of in found[later].items() if key[0]}
-            newest = newest if evaluated else step
-            found[step].setdefault(one.key, {})[one.line.at] = one
-        trained = {one for trace in self._shipped if (one := self._of.get(trace)) is not None}
+            newest = newest if one.key[0] else step
+            found[step].setdefault(one.key, {})[one.line[1]] = one
+        keys = {one.key for one, _ in trained}
         for key, episodes in self._groups.items() if final else ():
             last = episodes[-1]
-            step = last.policy if key[0] and last.policy is not None else max(last.arrived - 1, 0)
-            if trained.isdisjoint(episodes) and (key[0] or step > newest):
-                found[step][key] = {one.line.at: one for one in episodes}
+            step = last.policy if key[0] and last.policy is not None else max(last.asked - 1, 0)
+            if key not in keys and (key[0] or step > newest):
+                found[step][key] = {one.line[1]: one for one in episodes}
         return {step: of for step, of in found.items() if of}
 
     def _count(self, key: Key) -> int:
@@ -232,55 +194,45 @@ class Traces:
 
     def waits(self, step: int) -> bool:
         """Whether the step after this one has to wait until the trainer has written the values of this one's tokens."""
-        near = step > max(self.steps, default=0) - LAG
-        return near and not self.is_whole(step) and time.monotonic() - self._grew < SILENCE
+        news = step > max(self.steps, default=0) - LAG and time.monotonic() - self._grew < SILENCE
+        return news and not self.is_whole(step)
 
     def groups(self, step: int) -> Iterator[list[Group]]:
         """Those of a step, with what broke off in them."""
         for key, of in self.steps.get(step, {}).items():
-            rollouts: list[Rollout] = []
-            broken = [one for one in self._groups[key] if not one.ok and one.line.at not in of]
+            rollouts: list[verifiers.AgentRollout] = []
+            broken = [one for one in self._groups[key] if not one.ok and one.line[1] not in of]
             for one in [*(of[at] for at in sorted(of)), *broken]:
-                self._take(one.line, "no episode of verifiers", self._roll_out, one, rollouts)
+                self._take(one.line, "no episode of verifiers", self._read, one, rollouts)
             if rollouts:
-                yield groups_of(rollouts)
+                yield verifiers.groups_of(rollouts)
 
-    def _roll_out(self, line: Line, episode: _Episode, rollouts: list[Rollout]) -> None:
+    def _read(self, line: StreamLine, episode: _Episode, rollouts: list[verifiers.AgentRollout]) -> None:
         record = self._stream.read(line)
         for trace in record["traces"]:
             for producer, update in self._updates.get(str(trace.get("id")), ()):
-                fold(trace, self._annotations[producer].read(update))
-        found = list(rollouts_of(record))
-        rollouts += found if episode.ok else map(unscored, found)
+                _fold(trace, self._annotations[producer].read(update))
+        found = list(verifiers.rollouts_of(record))
+        rollouts += found if episode.ok else map(verifiers.unscored, found)
 
     def wrong(self, step: int, *, last: bool) -> list[str]:
         """What cannot be read, of the step; of the last one also what was not said with one before."""
         if last:
-            self._wrong = {one: step if said is None else said for one, said in self._wrong.items()}
+            self._wrong.update({one: step for one, said in self._wrong.items() if said is None})
         return [one for one, said in self._wrong.items() if said == step]
 
 
-def streams_in(folder: Path) -> set[str]:
-    """The streams in a folder, without their indexes. The orchestrator, which says the steps, comes before the trainer by its name."""
-    try:
-        return {one.name for one in folder.iterdir() if one.is_dir()}
-    except OSError:
-        return set()
-
-
-def fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Put an update into a trace: its `info`, and the values of each branch into the messages whose sampled tokens all have one.
-
-    Branches are counted by the place of their last message. Raises one of MALFORMED.
-    """
+def _fold(trace: dict[str, Any], update: Mapping[str, Any]) -> None:
+    """Put an update into a trace: its `info`, and a branch's values where all sampled tokens have one. A leaf is a branch."""
     trace["info"] = {**(trace.get("info") or {}), **(update.get("info") or {})}
     nodes = trace.get("nodes") or []
-    parents = {node.get("parent") for node in nodes}
-    branches = [[*ancestors(nodes, place), place] for place in range(len(nodes)) if place not in parents]
+    leaves = sorted({*range(len(nodes))} - {node.get("parent") for node in nodes})
     for branch in update.get("branches") or ():
-        for name in OF_TOKENS if 0 <= branch["index"] < len(branches) else ():
+        leaf = leaves[branch["index"] : branch["index"] + 1]
+        path = [*verifiers.ancestors(nodes, leaf[0]), *leaf] if leaf else []
+        for name in OF_TOKENS:
             values, at = branch.get(name) or (), 0
-            for node in (nodes[place] for place in branches[branch["index"]]):
+            for node in (nodes[place] for place in path):
                 ids, mask = node.get("token_ids") or (), node.get("mask") or ()
                 there, at = values[at : at + len(ids)], at + len(ids)
                 sampled = [value for value, one in zip(there, mask, strict=False) if one]

@@ -79,6 +79,7 @@ class _State:
         self.logged: dict[int, dict[str, float | None]] = {}  # by updates done, of the training
         self.evaluated: dict[int, dict[str, float | None]] = {}
         self.max_steps: int | None = None
+        self.damaged: dict[Path, str] = {}  # sentences
 
     def catch_up(self) -> None:
         """Read what is new."""
@@ -91,8 +92,11 @@ class _State:
                     state = json.loads(whole.read())
                 self._take(state["log_history"], state.get("max_steps"))
                 self._read[file] = changed
-            except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                continue  # not there, or just being written
+                self.damaged.pop(file, None)
+            except OSError:
+                continue
+            except MALFORMED:  # or just being written
+                self.damaged[file] = f"{file.parent.name}/{file.name}: no state of TRL's"
 
     def _take(self, history: Sequence[Mapping[str, Any]], most: Any) -> None:
         self.max_steps = most if isinstance(most, int) and most > 0 else self.max_steps
@@ -187,7 +191,9 @@ class _TrlRun:
                 step,
                 [*groups, *probes],
                 self._metrics(step),
-                [] if torn else [*wrong, *wrong_too],
+                []
+                if torn
+                else [*wrong, *wrong_too, *(self._state.damaged.values() if final and step == max(there) else ())],
                 open=torn or not (step + 1 in trained or step + 1 in self._state.logged),
             )
 

@@ -7,7 +7,7 @@ adds. A completion here is one trace: its messages from the first that the model
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -66,7 +66,7 @@ def is_episode(line: Any) -> bool:
     return isinstance(line, dict) and isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
 
 
-def lines_of(files: Sequence[Path]) -> Iterator[Any]:
+def lines_of(files: Iterable[Path]) -> Iterator[Any]:
     """The first lines of these files."""
     return (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
 
@@ -85,7 +85,7 @@ def _first_traces(folder: Path, lines: Iterator[Any]) -> list[dict[str, Any]]:
 
 
 def about(trainer: str, folder: Path, lines: Iterator[Any]) -> About:
-    """A run whose episodes are in these lines and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
+    """A run with these first lines, and the configuration that lies in this folder. Raises Unreadable for another version's."""
     traces = _first_traces(folder, lines)
     weights: dict[str, float | None] = {}
     measured: dict[str, float | None] = {}
@@ -146,7 +146,7 @@ def _config(folder: Path) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class AgentRollout:
     """What its group needs of a trace; the rest of it is not kept."""
 
     agent: str | None  # None if it broke off before one said anything
@@ -175,20 +175,20 @@ class Episodes:
             broken = [unscored(one) for one in failed._of(key) if not one.ok] if failed is not None else []
             yield groups_of([*self._of(key), *broken])
 
-    def _of(self, key: tuple[int, str]) -> Iterator[Rollout]:
+    def _of(self, key: tuple[int, str]) -> Iterator[AgentRollout]:
         return chain.from_iterable(self._lines.read(key, lambda line: list(rollouts_of(line))))
 
 
-def groups_of(rollouts: Sequence[Rollout]) -> list[Group]:
+def groups_of(rollouts: Sequence[AgentRollout]) -> list[Group]:
     """A group for each agent that is trained; what broke off before one said anything is of the first."""
-    agents: dict[str | None, list[Rollout]] = {}
+    agents: dict[str | None, list[AgentRollout]] = {}
     for one in rollouts:
         agents.setdefault(one.agent, []).append(one)
     broken = agents.pop(None, []) if len(agents) > 1 else []
     return [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
 
 
-def unscored(rollout: Rollout) -> Rollout:
+def unscored(rollout: AgentRollout) -> AgentRollout:
     """Without its reward, as it broke off."""
     return replace(rollout, completion=replace(rollout.completion, reward=None, advantage=None))
 
@@ -208,19 +208,21 @@ def group_of(episode: Mapping[str, Any]) -> str:
     return str(named or json.dumps(task.get("data"), sort_keys=True))
 
 
-def rollouts_of(episode: Mapping[str, Any]) -> Iterator[Rollout]:
+def rollouts_of(episode: Mapping[str, Any]) -> Iterator[AgentRollout]:
     """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
     traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
     answer = (episode["task"].get("data") or {}).get("answer")
     evaluated = is_evaluation(episode)
     for trace in traces:
         agent = str(trace["agent"].get("name", "agent"))
-        yield Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
+        yield AgentRollout(
+            agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok"))
+        )
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
+        yield AgentRollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
 def is_evaluation(episode: Mapping[str, Any]) -> bool:
@@ -233,7 +235,7 @@ def work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
     return (episode.get("run") or {}).get("work") or {}
 
 
-def _group(rollouts: Sequence[Rollout]) -> Group:
+def _group(rollouts: Sequence[AgentRollout]) -> Group:
     answer = rollouts[0].answer
     return Group(
         prompt=next((one.prompt for one in rollouts if one.prompt), ""),
@@ -266,12 +268,11 @@ def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Complet
     weighed = [(number(one["score"]), number(one.get("weight", 1.0))) for _, one in _scored(trace)]
     known = [score * weight for score, weight in weighed if score is not None and weight is not None]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
-    advantage = _advantage(nodes)
     cut = trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
     return Completion(
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
         reward=math.fsum(known) if known and len(known) == len(weighed) else None,
-        advantage=advantage if advantage is not None else number((trace.get("info") or {}).get("advantage")),
+        advantage=_advantage(trace),
         rewards=with_metrics(
             {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
             {name: number(value) for name, value in measured.items()},
@@ -340,11 +341,11 @@ def _spread(node: Mapping[str, Any], name: str) -> Iterator[float | None]:
         yield next(values, None) if sampled else None
 
 
-def _advantage(nodes: Sequence[Mapping[str, Any]]) -> float | None:
+def _advantage(trace: Mapping[str, Any]) -> float | None:
     """That of all its tokens, or their mean, if they differ; None if it was assigned none."""
-    values = [value for node in nodes for value in node.get("advantages") or ()]
+    values = [value for node in trace["nodes"] for value in node.get("advantages") or ()]
     if not values:
-        return None
+        return number((trace.get("info") or {}).get("advantage"))
     return float(values[0]) if min(values) == max(values) else math.fsum(values) / len(values)
 
 

@@ -1,8 +1,9 @@
-"""Files by the writers of the newest verl, verifiers and tinker-cookbook, below a folder, and the newest TRL: python newest_files.py FOLDER
+"""Files by the writers of the newest verl, verifiers and tinker-cookbook, and the newest TRL: python newest_files.py FOLDER
 
 The tests of these formats read them (make test-formats). It says which releases these are, and ends with 1 if a writer has moved.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import foreign_files as files
 
 NEWEST = {  # what is installed, whether without what it needs, and how files are made with it
-    "verl": (("verl",), True, files.verl),
+    "verl": (("verl", "orjson"), True, files.verl),
     "verifiers": (("verifiers",), False, files.verifiers),
     "tinker": (("tinker-cookbook", *files.TINKER[1:]), True, files.tinker),
     "trl": (("trl",), True, None),  # its trainer writes while the tests run
@@ -24,9 +25,11 @@ def one(name: str, place: Path) -> None:
     shutil.rmtree(place / name, ignore_errors=True)  # of the last time
     sources = files.installed(*requirements, alone=alone)(place / name)
     for folder in sorted(sources.glob(f"{requirements[0].replace('-', '_')}-*.dist-info")):
-        print("newest:", folder.name.removesuffix(".dist-info"), flush=True)
+        print("newest:", folder.name.removesuffix(".dist-info"), flush=True)  # noqa: T201 — what the person asked
     if make is not None:
-        files.write(place / "files" / name, make, sources)
+        folder = place / "files" / name
+        expected = json.dumps(make(folder, sources), ensure_ascii=False)
+        (folder / "expected.json").write_text(expected)
 
 
 def main(place: Path) -> None:

@@ -1,6 +1,4 @@
-"""prime-rl's layout since September 2026, written here by the rules of its source (docs/trainers/verifiers.md names the commits), of the records that
-verifiers built for the older layout: it is imported, and followed while chunks are sealed, as what was written.
-"""
+"""prime-rl's layout since September 2026, written by the rules of its source (docs/trainers/verifiers.md), is read as written, also followed."""
 
 import json
 import re
@@ -27,8 +25,8 @@ def lines_of(file: Path) -> list[Any]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-class Writer:
-    """What prime-rl's file monitor does: episodes as they arrive, updates by their producers, metrics, and chunks that are sealed."""
+class FileMonitor:
+    """Episodes as they arrive, updates by their producers, metrics, and chunks that are sealed."""
 
     def __init__(self, run: Path) -> None:
         self.monitor = run / "monitors" / "file"
@@ -102,7 +100,7 @@ class Writer:
 
     @staticmethod
     def _taken(trace: Any, step: int) -> list[dict[str, list[float | None]]]:
-        """The values of each branch, from its root to its leaf, which its record has not when it arrives; where none is sampled, they are null."""
+        """The values of each branch, which the record has not when it arrives; null where none is sampled."""
         trace["info"] = {"arrival": {"step": step, "time": 1.7e9}}
         nodes = trace["nodes"]
         known = [{name: node.pop(name, ()) for name in LEARNED} for node in nodes]
@@ -127,7 +125,7 @@ class Writer:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A whole training, of which all chunks but the newest are sealed."""
-    writer = Writer(copytree(OLD / "configs", tmp_path / "run" / "configs").parent)
+    writer = FileMonitor(copytree(OLD / "configs", tmp_path / "run" / "configs").parent)
     for step in (1, 2, 3):
         writer.step(step, chunk=step - 1)
     for stream in ("stream", "annotations/orchestrator", "annotations/trainer"):
@@ -158,7 +156,7 @@ def test_a_training_of_september_is_read_from_any_of_its_folders(backend: Backen
 
 def test_a_training_that_went_on_with_a_newer_release_is_one_run(backend: Backend, tmp_path: Path) -> None:
     run = copytree(OLD, tmp_path / "run")
-    writer = Writer(run)
+    writer = FileMonitor(run)
     writer.step(3, chunk=0)
     for file in (run / "rollouts" / "step_3").rglob("*.jsonl"):
         file.unlink()
@@ -185,7 +183,7 @@ def everything(backend: Backend, of: Run) -> list[Any]:
 
 def test_followed_while_chunks_are_sealed_it_is_the_same_as_imported(backend: Backend, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    writer = Writer(run)
+    writer = FileMonitor(run)
     writer.step(1, chunk=0)
     with begun(backend, run) as looks:
         looks.advance(final=False)
@@ -210,13 +208,13 @@ def test_followed_while_chunks_are_sealed_it_is_the_same_as_imported(backend: Ba
     require_as_written(backend, followed)
 
 
-def _cut(writer: Writer) -> None:
+def _cut(writer: FileMonitor) -> None:
     file = writer.traces / "stream" / "00000.jsonl.zst"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def _replace(stream: str, chunk: int, line: bytes) -> Callable[[Writer], None]:
-    def damage(writer: Writer) -> None:
+def _replace(stream: str, chunk: int, line: bytes) -> Callable[[FileMonitor], None]:
+    def damage(writer: FileMonitor) -> None:
         file = writer.traces / stream / f"{chunk:05d}.jsonl"
         lines = file.read_bytes().splitlines(keepends=True)
         file.write_bytes(b"".join([line, *lines[1:]]))
@@ -235,9 +233,9 @@ def _replace(stream: str, chunk: int, line: bytes) -> Callable[[Writer], None]:
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_read(
-    run: Path, damage: Callable[[Writer], None], lost: range, said: str
+    run: Path, damage: Callable[[FileMonitor], None], lost: range, said: str
 ) -> None:
-    damage(Writer(run))
+    damage(FileMonitor(run))
     count, wrong = completions_of(opened("prime-rl", run), final=True)
     assert 47 - count in lost
     [sentence] = wrong
@@ -245,7 +243,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_read(
 
 
 def test_a_training_that_went_back_to_a_checkpoint_has_each_step_once(tmp_path: Path) -> None:
-    writer = Writer(tmp_path)
+    writer = FileMonitor(tmp_path)
     for step, again in ((1, ""), (2, ""), (3, ""), (2, "*"), (3, "*")):
         writer.step(step, chunk=0, again=again)
     assert completions_of(opened("prime-rl", tmp_path), final=True) == (47 + 8, [])  # the evaluation was made twice

@@ -33,7 +33,7 @@ class Called(BaseModel):
     function: Function
 
 
-class Said(BaseModel):
+class OpenAiMessage(BaseModel):
     """As OpenAI's client has it."""
 
     role: str
@@ -41,7 +41,7 @@ class Said(BaseModel):
     tool_calls: list[Called] | None = None
 
 
-class Broken:
+class Unprintable:
     role = "assistant"
 
     def model_dump(self) -> Any:
@@ -51,26 +51,30 @@ class Broken:
 
 
 ANSWER = {"role": "tool", "tool_call_id": "a", "content": "four"}
-OURS = Said(role="assistant", tool_calls=[Called(id="a", function=Function(**CALL))])
+OURS = OpenAiMessage(role="assistant", tool_calls=[Called(id="a", function=Function(**CALL))])
 LOOP: list[Any] = []
 LOOP.append(LOOP)
 UNDERSTOOD: list[tuple[Any, list[tuple[str, str, str | None]]]] = [
     ([OURS, ANSWER], [("assistant", '{"q": 1}', "search"), ("tool", "four", "search")]),
     (OURS, [("assistant", '{"q": 1}', "search")]),
     ([SimpleNamespace(role="user", content=[SimpleNamespace(type="text", text="hi")])], [("user", "hi", None)]),
-    ([{"role": "assistant", "content": "x", "function_call": CALL}], [("assistant", "x", None), ("assistant", '{"q": 1}', "search")]),
+    ([{"role": "assistant", "content": "x", "function_call": CALL}],
+     [("assistant", "x", None), ("assistant", '{"q": 1}', "search")]),
     ([{"role": "function", "name": "search", "content": "four"}], [("function", "four", "search")]),
     ([{"role": "assistant", "tool_calls": json.dumps([{"id": "a", "function": CALL}])}], [("assistant", '{"q": 1}', "search")]),
     ([{"role": "assistant", "tool_calls": json.dumps(CALL)}], [("assistant", '{"q": 1}', "search")]),
     ([{"role": "assistant", "tool_calls": "call search"}], [("assistant", "call search", "a tool")]),
     ([{"role": "assistant", "tool_calls": [{"kind": 7}]}], [("assistant", '{"kind": 7}', "a tool")]),
     ([{"finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}], [("assistant", "x", None)]),
-    ([{"role": "assistant", "content": 7}, {"role": "a" * 300, "content": None}], [("assistant", "7", None), ("a" * 200, "", None)]),
-    ([{"role": "assistant", "tool_calls": [{"function": 7}]}], [("unknown", "{'role': 'assistant', 'tool_calls': [{'function': 7}]}", None)]),
+    ([{"role": "assistant", "content": 7}, {"role": "a" * 300, "content": None}],
+     [("assistant", "7", None), ("a" * 200, "", None)]),
+    ([{"role": "assistant", "tool_calls": [{"function": 7}]}],
+     [("unknown", "{'role': 'assistant', 'tool_calls': [{'function': 7}]}", None)]),
     ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": LOOP}}]}, "said", None, 7],
-     [("unknown", "{'role': 'assistant', 'tool_calls': [{'function': {'name': 'f', 'arguments': [[...]]}}]}", None), ("unknown", "said", None),
+     [("unknown", "{'role': 'assistant', 'tool_calls': [{'function': {'name': 'f', 'arguments': [[...]]}}]}", None),
+      ("unknown", "said", None),
       ("unknown", "None", None), ("unknown", "7", None)]),
-    ([Broken()], [("unknown", "[Broken]", None)]),
+    ([Unprintable()], [("unknown", "[Unprintable]", None)]),
     (None, []),
     (7, [("unknown", "7", None)]),
 ]  # fmt: skip
@@ -117,6 +121,7 @@ def test_ten_damaged_files_are_named_and_the_rest_is_imported(backend: Backend, 
     kept = backend.client.groups(run.id, limit=200).items
     assert len(kept) == groups * (len(files) - 10)
     logs = " ".join(line.message for line in backend.client.logs(run.id, limit=200).items)
+    assert name != "trl" or "checkpoint-2/trainer_state.json: no state of TRL's" in logs
     for file in files[:10]:
         named = "/".join(file.parts[-parts:])
         assert named in logs, (named, logs)
@@ -125,6 +130,8 @@ def test_ten_damaged_files_are_named_and_the_rest_is_imported(backend: Backend, 
 
 def _trl(folder: Path) -> tuple[Path, list[Path], int]:
     (folder / "completions").mkdir()
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "trainer_state.json").write_text("{")
     files = [folder / "completions" / f"completions_{step:05d}.parquet" for step in range(1, 16)]
     for step, file in enumerate(files, 1):
         rows = [{"step": step, "prompt": prompt, "completion": f"{one}", "right": float(one), "advantage": one - 0.5}
@@ -147,10 +154,12 @@ def _copies(name: str, sample: str, made: str) -> Callable[[Path], tuple[Path, l
 MANY = {
     "trl": _trl,
     "art": _copies("art", "trajectories/train/0001.parquet", "trajectories/train/{:04d}.parquet"),
-    "tinker": _copies("tinker", "iteration_000000/train_rollout_summaries.jsonl", "iteration_{:06d}/train_rollout_summaries.jsonl"),
+    "tinker": _copies(
+        "tinker", "iteration_000000/train_rollout_summaries.jsonl", "iteration_{:06d}/train_rollout_summaries.jsonl"),
     "nemo-rl": _copies("nemo-rl", "train_data_step1.jsonl", "train_data_step{}.jsonl"),
     "verl": _copies("verl", "rollouts/1.jsonl", "rollouts/{}.jsonl"),
-    "prime-rl": _copies("prime-rl", "rollouts/step_1/train/effective/traces.jsonl", "rollouts/step_{}/train/effective/traces.jsonl"),
+    "prime-rl": _copies(
+        "prime-rl", "rollouts/step_1/train/effective/traces.jsonl", "rollouts/step_{}/train/effective/traces.jsonl"),
 }  # fmt: skip
 
 
@@ -236,7 +245,8 @@ VERSION_2 = [
 def test_arts_second_version_is_read_from_its_json_and_its_older_lines_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "trajectories" / "train"
     folder.mkdir(parents=True)
-    kinds = pa.schema([("group_index", pa.int64()), ("trajectory_json", pa.string()), ("reward", pa.float64()), ("metrics", pa.string()),
+    kinds = pa.schema(
+        [("group_index", pa.int64()), ("trajectory_json", pa.string()), ("reward", pa.float64()), ("metrics", pa.string()),
                        ("messages", pa.list_(pa.struct([("role", pa.string())])))])  # fmt: skip
     rows: list[dict[str, Any]] = [
         {"group_index": 0, "trajectory_json": json.dumps(one), "reward": 0.5} for one in VERSION_2
