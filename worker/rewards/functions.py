@@ -232,10 +232,10 @@ def python_scores(
     )
     scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
     if not isinstance(scores, list | tuple) or len(scores) != len(completions):
-        given = "one number, since it is given one completion"
+        count = "one number, since it is given one completion"
         if len(completions) > 1:
-            given = f"{len(completions)} numbers, one for each completion"
-        raise BrokenContract(f"a list of {given}", f"a value of type {kind_and_length(scores)}")
+            count = f"{len(completions)} numbers, one for each completion"
+        raise BrokenContract(f"a list of {count}", f"a value of type {kind_and_length(scores)}")
     return scores
 
 
