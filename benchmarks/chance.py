@@ -69,7 +69,7 @@ def first(window: Window, random: np.random.Generator) -> bool:
 
 
 class Spread(NamedTuple):
-    """Two settings of so many seeds each, whose values have these standard deviations."""
+    """The seeds of two settings, whose values have these standard deviations."""
 
     seeds: tuple[int, int]
     spreads: tuple[float, float]

@@ -119,7 +119,7 @@ def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretc
 
 
 def _not_finite(tx: Connection, run_id: int, latest: Mapping[str, float | None], first: int) -> dict[str, list[int]]:
-    """By metric, the steps from `first` on at which it was not finite; roll-ups say of which metrics to look at the values, of evaluations the latest one."""
+    """By metric, the steps from `first` on at which it was not finite. Roll-ups say of which metrics."""
     width = max(METRIC_WIDTHS)
     rolled_up = stretches.read(tx, run_id, latest.keys(), width, first - first % width, history.LAST)
     some = [name for name, parts in rolled_up.items() if any(stretches.Stretch(*part).missing for part in parts)]

@@ -123,7 +123,7 @@ class Facts:
     def most_grad_norm(self) -> float | None:
         """What a longer gradient is scaled down to; None if it is not known."""
         if self.recorded:
-            return self.number("theirs.max_grad_norm", 0.0) or None  # as TRL calls it, where 0 is no limit
+            return self.number("theirs.max_grad_norm", 0.0) or None  # as TRL calls it; 0 limits nothing
         return self.number("optimizer.max_grad_norm", 1.0)
 
     def recent(self, name: str) -> Stretch:

@@ -91,10 +91,11 @@ def sampling_mismatch(facts: Facts) -> Finding | None:
     if mean is None or mean < MISMATCH_NATS:
         return None
     engine, same = facts.text("sampling.engine") or "native", facts.text("model.dtype") == "float32"
+    by = "" if facts.recorded else f" ({engine} engine)"
     own = f"One model computes both: {'please report it' if same else 'compare with model.dtype: float32'}."
     other = "Check that the engine has the same weights, dtype, tokenizer and temperature; sampling.engine: native has them all."
     return Finding(
-        measured=f"Over {span(gap.values)} the log-probs of sampling{'' if facts.recorded else f' ({engine} engine)'} and of training "
+        measured=f"Over {span(gap.values)} the log-probs of sampling{by} and of training "
         f"differed by {figure(mean)} nats per token on average.",
         advice=f"The update treats tokens that another policy drew as if the policy had drawn them itself. {own if engine == 'native' else other}",
         numbers={"mean_difference": mean},

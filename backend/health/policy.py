@@ -40,8 +40,8 @@ def skipped_updates(facts: Facts) -> Finding | None:
 
 @rule(
     "A metric is not finite",
-    f"a metric was NaN or infinite in at least one of the last {HISTORY} steps. Of a run that was trained here, steps do not count in which completions "
-    "were not scored or nothing moved the weights: then there is nothing to measure, or another rule speaks of it",
+    f"a metric was NaN or infinite in at least one of the last {HISTORY} steps. Of a run that was trained here, steps do not count in "
+    "which completions were not scored or nothing moved the weights: then there is nothing to measure, or another rule speaks of it",
 )
 def not_finite(facts: Facts) -> Finding | None:
     """What overflowed once mostly does so again, and whatever is computed from it."""
@@ -61,9 +61,10 @@ def not_finite(facts: Facts) -> Finding | None:
     )
     return Finding(
         title=f"{name} is not finite",
-        measured=f"{name} was NaN or infinite in {len(found[name])} of the last {min(facts.step, HISTORY)} steps: {_latest(found[name])}.{also}",
-        advice="Open the groups of the first such step, and look for broken or very long texts and odd rewards. The trainer's log says what it did with "
-        "that update. If later values are not finite either, go back to a checkpoint before it.",
+        measured=f"{name} was NaN or infinite in {len(found[name])} of the last {min(facts.step, HISTORY)} steps: "
+        f"{_latest(found[name])}.{also}",
+        advice="Open the groups of the first such step, and look for broken or very long texts and odd rewards. The trainer's log says "
+        "what it did with that update. If later values are not finite either, go back to a checkpoint before it.",
         numbers={"metrics": len(first), "steps": len(found[name])},
         level="note"
         if all(one.startswith("rewards/") for one in first)

@@ -1,9 +1,10 @@
 """Which properties go with the reward within groups: effects, their intervals, and a correction for the number of properties.
 
 Completions are (N,), properties (N, K); axes end the names. A completion is compared with those of its own group only: reward and
-property are taken from their means over the group, so that easy and hard prompts, or long and short ones, say nothing. What chance
-does is seen by permuting rewards within groups, equal texts (M of them) as one: a completion may be a copy of another. A statistic counts
-clusters: all groups of a prompt (or a group, if there are few prompts), whose answer is the same. See docs/algorithms.md.
+property are taken from their means over the group, so that easy and hard prompts, or long and short ones, say nothing. What
+chance does is seen by permuting rewards within groups, equal texts (M of them) as one: completions may be copies of each other.
+What groups of a prompt have in common counts once: their cluster is all of them, or a group if there are few prompts. See
+docs/algorithms.md.
 """
 
 import math
@@ -17,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Squares = tuple[Floats, Floats, Floats]
-"""Of each property the sums of s², s q and q², where s says what of an association is due to the reward and q how much could be."""
+"""Of each property (K,): s², s q and q², where s is its product with the reward and q its square, summed in some way."""
 
 LEVEL = 0.05
 DRAWS = 1999
@@ -48,16 +49,6 @@ class Centred:
     def by_cluster(self, values_N_K: Floats) -> Floats:
         """The sums of each cluster, (C, K)."""
         return _sums(values_N_K, self.clusters_N)
-
-    @property
-    def products_C_K(self) -> Floats:
-        """Property × reward: what a cluster says of their association."""
-        return self.by_cluster(self.properties_N_K * self.rewards_N_K)
-
-    @property
-    def squares_C_K(self) -> Floats:
-        """Property²: how much a cluster can say."""
-        return self.by_cluster(self.properties_N_K**2)
 
     def beside(self, lead: int) -> "Centred":
         """What remains of rewards and properties where property `lead` has been accounted for, in a straight line."""
@@ -122,7 +113,7 @@ def centred(
 
 @dataclass(frozen=True)
 class _Texts:
-    """The M different texts of all groups, a group's together: what a permutation moves. Of a text with several rewards, their mean."""
+    """The M different texts of all groups, a group's together: what a permutation moves. The reward of a text is its mean."""
 
     rewards_M: Floats  # less their group's mean over texts; the values, too
     values_M_K: Floats  # of the properties
@@ -145,7 +136,7 @@ class _Texts:
         return cls(each_M_K[:, 0], each_M_K[:, 1:], sums_M_K[:, 1:], groups_M, clusters_M)
 
     def variances(self) -> Squares:
-        """Of Σ property × reward over all permutations; of the reward with the property, and of the property in the reward's place."""
+        """Of Σ property × reward over all permutations; the last two with the property in the reward's place, once and twice."""
         spread_P_K = _sums(self.sums_M_K**2, self.groups_M) / np.maximum(np.bincount(self.groups_M) - 1, 1)[:, None]
         rewards_M_1, values_M_K = self.rewards_M[:, None], self.values_M_K
         products = (rewards_M_1**2, rewards_M_1 * values_M_K, values_M_K**2)
@@ -153,7 +144,7 @@ class _Texts:
         return rr_K, rx_K, xx_K
 
     def largest(self, tested_K: Bools, random: np.random.Generator, draws: int) -> Floats:
-        """The largest statistic of the tested properties under each permutation of rewards within groups, the same for all of them. (B,)"""
+        """The largest statistic of the tested properties under each permutation of rewards within groups. (B,)"""
         scaled_M_K = self.sums_M_K[:, tested_K] / np.sqrt(self.variances()[0][tested_K])
         order_M = np.lexsort((self.groups_M, self.clusters_M))
         members_P = np.split(order_M, np.flatnonzero(np.diff(self.groups_M[order_M])) + 1)
@@ -178,12 +169,14 @@ def associate(
 ) -> Association:
     """The association of each property with the reward.
 
-    A statistic is the sum of property × reward, in its standard deviations over permutations of rewards within groups, or by the spread of
-    its clusters where that is larger. The 95 % point of the largest of all properties under such permutations is the critical value (max-T,
-    Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a `critical` value given, nothing is
-    drawn, and `p_K` is NaN.
+    A statistic is the sum of property × reward, in its standard deviations over permutations of rewards within groups, or by the
+    spread of its clusters where that is larger. The 95 % point of the largest of all properties under such permutations is the
+    critical value (max-T, Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a
+    `critical` value given, nothing is drawn, and `p_K` is NaN.
     """
-    texts, s_C_K, q_C_K = _Texts.of(data), data.products_C_K, data.squares_C_K
+    # what a cluster says of an association, and how much it can say
+    s_C_K = data.by_cluster(data.properties_N_K * data.rewards_N_K)
+    texts, q_C_K = _Texts.of(data), data.by_cluster(data.properties_N_K**2)
     s_K, q_K, variance_K = s_C_K.sum(axis=0), q_C_K.sum(axis=0), (data.rewards_N_K**2).sum(axis=0)
     by_chance = texts.variances()
     of_clusters = ((s_C_K**2).sum(axis=0), (s_C_K * q_C_K).sum(axis=0), (q_C_K**2).sum(axis=0))
@@ -267,9 +260,7 @@ def _sums(values_N_K: Floats, places_N: Ints) -> Floats:
 
 
 def _interval(s: Floats, q: Floats, squares: Squares, critical: float) -> tuple[Floats, Floats]:
-    """The slopes b for which |s − b q| ≤ critical × √(ss − 2 b sq + b² qq), of three sums of squares: between the roots of a parabola; NaN where it
-    has no bound.
-    """
+    """The slopes b for which |s − b q| ≤ critical × √(ss − 2 b sq + b² qq): between the roots of a parabola; NaN if it has no bound."""
     ss, sq, qq = (critical**2 * each for each in squares)
     a, b, d = q**2 - qq, s * q - sq, s**2 - ss
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -48,7 +48,9 @@ class Own:
     rewards: Rewards | None
     max_new_tokens: int
     surrogate_known: bool = True  # else the algorithm's is a default that stands for nothing
-    recorded: bool = False  # another trainer adds up the rewards that are there, as TRL does: only a completion without any is unscored
+    recorded: bool = (
+        False  # by another trainer, which adds up the rewards that are there: a completion without any is unscored
+    )
 
     @property
     def settings(self) -> Settings:

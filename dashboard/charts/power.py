@@ -67,8 +67,9 @@ def plan(values: Mapping[int, float], against: Mapping[int, float], effect: floa
 def spread_interval(variances: Sequence[float], seeds: Sequence[int]) -> tuple[float, float]:
     """The 95 % interval of the variance behind the difference, in multiples of the one seen.
 
-    Of one sample it is that of the χ² distribution. Of two samples, each keeps its own degrees of freedom (Graybill & Wang, Journal of
-    the American Statistical Association 75, 1980): Satterthwaite's are an estimate, too many where the smaller sample happens to vary little.
+    Of one sample it is that of the χ² distribution. Of two samples, each keeps its own degrees of freedom (Graybill & Wang,
+    Journal of the American Statistical Association 75, 1980): Satterthwaite's are an estimate, too many where the smaller sample
+    happens to vary little.
     """
     errors, tail = [one / n for one, n in zip(variances, seeds, strict=True)], (1 - LEVEL) / 2
 

@@ -60,7 +60,7 @@ def batch_statistics(rewards_P_G: Array) -> GroupStatistics:
 
 
 def live_by_component(rewards_P_G_K: Array, weights_K: Array, *, partial: bool = False) -> Array:
-    """True for each group where a reward function that has a weight tells two scored completions apart; `partial` as for `normalize_then_sum`. (P,)"""
+    """True for each group where a reward function with a weight tells two scored completions apart; `partial` as below. (P,)"""
     xp = array_namespace(rewards_P_G_K)
     known_P_G_K = rewards_P_G_K if partial else _whole(rewards_P_G_K)
     live_P_K = group_statistics(xp.permute_dims(known_P_G_K, (0, 2, 1))).live_P
@@ -133,8 +133,8 @@ def no_baseline(rewards_P_G: Array) -> Array:
 def normalize_then_sum(rewards_P_G_K: Array, weights_K: Array, *, eps: float, partial: bool = False) -> Array:
     """Z-score each of K reward functions in its group, sum by weight, z-score that over the batch (GDPO, arXiv:2601.05242).
 
-    The stds have Bessel's correction. A completion that lacks a component is unscored; if sums may be `partial`, as TRL's are, only one that
-    lacks all. Returns (P, G).
+    The stds have Bessel's correction. A completion that lacks a component is unscored; if sums may be `partial`, as TRL's are, only
+    one that lacks all. Returns (P, G).
     """
     xp = array_namespace(rewards_P_G_K)
     known_P_G_K = rewards_P_G_K if partial else _whole(rewards_P_G_K)

@@ -44,7 +44,7 @@ def estimate(
     """The advantages of rewards (P, G), NaN where unscored, by the chosen estimator.
 
     `components_P_G_K` and `weights_K` are the K reward functions' values and weights, which only `normalize_then_sum`
-    reads; without them the reward is its only component. Of `partial` sums a missing component takes no part (TRL's rule for None).
+    reads; without them the reward is its only component. A component that is missing takes no part in `partial` sums (TRL's rule).
     Raises ValueError for `gae`, which needs values of tokens.
 
     On numpy what a person recomputes is, bit for bit, what trained the policy; torch adds up in another order.

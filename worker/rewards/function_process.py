@@ -95,8 +95,8 @@ class FunctionProcess:
     def payload(
         self, item: Item, text: str, token_count: int, ids: Sequence[int] | None, read: str = ""
     ) -> dict[str, Json]:
-        """A sample as the functions get it: with the prompt and the whole row, which may be long, only if one reads them; of the prompt that the model
-        `read`, its end.
+        """A sample as the functions get it: with the prompt and the whole row, which may be long, only if one reads them. Of what the
+        model `read` it has the end.
         """
         payload: dict[str, Json] = {
             "text": text,

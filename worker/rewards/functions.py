@@ -196,10 +196,10 @@ def python_scores(
     """What `function` says of each of these completions of one prompt, in one call.
 
     A function with the parameter `completion` is called for each text by itself, with `prompt`, the columns of the item's row by
-    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. So is one with verl's
-    `solution_str`, whose `ground_truth` is that answer, and which may return `{"score": …}`. Any other is called
-    as TRL calls a reward function: `prompts`, `completions`, `completion_ids` and every column are lists, one entry a completion, a
-    chat as its messages, and so is what it returns. What they take by another of the ANSWERS, and no column has, is the answer, too.
+    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. So is one with
+    verl's `solution_str`, which may return `{"score": …}`. Any other is called as TRL calls a reward function: `prompts`,
+    `completions`, `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it
+    returns. A parameter that is called like one of the ANSWERS, but not like a column or a setting, is the answer, too.
     Raises BrokenContract for anything else, LookupError if the data lacks a column that it takes, or the tokens are not known.
     """
     scorer = load_function(function)
@@ -214,16 +214,17 @@ def python_scores(
 
     answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
     asked = [name for name in ANSWERS if name in open_ and name not in arguments]
-    if "completion" in names or (VERL in names and "completions" not in names):
-        of_verl = [_of_verl(one) if VERL in names else {} for one in completions]
-        alone = [
-            call(
-                {**more, **dict.fromkeys(asked, answer), **_columns(one)}
-                | {"completion": one.text, "prompt": one.question, "answer": answer}
-            )
-            for one, answer, more in zip(completions, answers, of_verl, strict=True)
-        ]
-        return [one.get("score", one) if VERL in names and isinstance(one, dict) else one for one in alone]
+    of_verl = VERL in names and "completions" not in names
+    if "completion" in names or of_verl:
+        alone = []
+        for one, answer in zip(completions, answers, strict=True):
+            given = {**dict.fromkeys(asked, answer), **_columns(one)}
+            given |= {"completion": one.text, "prompt": one.question, "answer": answer}
+            if of_verl:  # a struct that became columns with a dot is one again
+                info = {name[11:]: value for name, value in given.items() if name.startswith("extra_info.")}
+                given = {"data_source": "", "extra_info": info, **given, VERL: one.text}
+            alone.append(call(given))
+        return [one.get("score", one) if of_verl and isinstance(one, dict) else one for one in alone]
     if "completion_ids" in names and completions[0].ids is None:
         raise LookupError("it takes completion_ids, which no sample keeps: press Sample again, and new ones are scored")
     scores = call(
@@ -231,10 +232,10 @@ def python_scores(
     )
     scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
     if not isinstance(scores, list | tuple) or len(scores) != len(completions):
-        given = "one number, since it is given one completion"
+        count = "one number, since it is given one completion"
         if len(completions) > 1:
-            given = f"{len(completions)} numbers, one for each completion"
-        raise BrokenContract(f"a list of {given}", f"a value of type {kind_and_length(scores)}")
+            count = f"{len(completions)} numbers, one for each completion"
+        raise BrokenContract(f"a list of {count}", f"a value of type {kind_and_length(scores)}")
     return scores
 
 
@@ -256,12 +257,6 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
     return given
 
 
-def _of_verl(completion: Completion) -> dict[str, object]:
-    """What verl's `compute_score` gets beside the answer; of a struct that became columns with a dot, the struct."""
-    info = {name[11:]: value for name, value in completion.columns.items() if name.startswith("extra_info.")}
-    return {VERL: completion.text, "data_source": "", "extra_info": info}
-
-
 def _fresh(value: object) -> object:
     """A copy of what is JSON: what a function changes, the next one gets unchanged."""
     if isinstance(value, list):
@@ -279,7 +274,7 @@ async def _awaited(result: Awaitable[object]) -> object:
 
 @cache
 def _parameters(function: Scores) -> tuple[frozenset[str], Sequence[str], frozenset[str], bool]:
-    """The names of a function's parameters, those without a default, these and those whose default is None, and whether it takes any other name."""
+    """A function's parameters, those without a default, these and those whose default is None, and whether it takes any other."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of some that are written in C

@@ -168,7 +168,7 @@ class OwnModules:
 
 
 def describe(modules: OwnModules, file: str) -> dict[str, object]:
-    """The fields of a RewardFile: the functions of a file that can score, what was passed over and why, and what is wrong with it."""
+    """The fields of a RewardFile: the functions of a file that can score, what was passed over, and what is wrong with it."""
     try:
         module = modules.load(file)
     except Refused as refused:
@@ -197,7 +197,7 @@ def require_reward(module: ModuleType, name: str) -> None:
 
 
 def _why_not(module: ModuleType, name: str, found: Any) -> str | None:
-    """Why what the module has under this name is not offered as a reward: None if it is, and nothing to say of what is not meant as one."""
+    """Why what the module has under this name is not offered as a reward: None if it is, empty of what is not meant as one."""
     if _is_of(module, found) and (_says_reward(name) or not name.startswith("_")):
         try:
             _signature(name, found)

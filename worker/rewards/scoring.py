@@ -38,7 +38,7 @@ class RewardErrors(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score, with its tokens if they are known, the item that it answers, and the prompt as the model read it, if that is known."""
+    """A completion to score, with the item that it answers; its tokens, and the prompt as the model `read` it, if they are known."""
 
     completion: str
     token_count: int
