@@ -303,6 +303,8 @@ class _Reading:
         if isinstance(name := self.of("dataset_name"), str):
             self.put("task", {"kind": "dataset", "source": f"hub:{name}", "subset": self.of("dataset_config"), "split": self.of("dataset_train_split", "train")})  # fmt: skip
             self.say(f"the data set is {name}: say in the form which of its columns hold the prompt and the answer")
+        if isinstance(system := self.of("system_prompt"), str):  # of scripts around TRL, not TRL's own
+            self.put("task.system_prompt", system, "system_prompt")
         base, lora = get(self.config, "model.lora"), None
         rank, alpha, modules = self.of("lora_r", 16), self.of("lora_alpha", 32), self.of("lora_target_modules")
         if self.of("use_peft", False) is True:

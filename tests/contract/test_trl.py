@@ -306,10 +306,11 @@ def test_trls_own_dump_reads_without_a_word_about_what_is_off(tmp_path: Any) -> 
 
 
 def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
-    text = "learning_rate: 1e-6\nmax_steps: 10\nbeta: 0.1\nuse_bias_correction_kl: false\nmodel_name_or_path: a/b\ndtype: bfloat16\n"
+    text = "learning_rate: 1e-6\nmax_steps: 10\nbeta: 0.1\nuse_bias_correction_kl: false\nmodel_name_or_path: a/b\ndtype: bfloat16\nsystem_prompt: Be brief.\n"
     assert is_trl(text)
     config, remarks = read_trl(text, DEFAULT)
-    assert (get(config, "optimizer.learning_rate"), get(config, "model.source")) == (1e-6, "a/b")
+    paths = ("optimizer.learning_rate", "model.source", "task.system_prompt")
+    assert [get(config, path) for path in paths] == [1e-6, "a/b", "Be brief."]
     assert remarks == ["`dtype` 'bfloat16' has no counterpart here"]
 
 
