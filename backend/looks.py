@@ -28,17 +28,21 @@ class Looks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wished: OrderedDict[str, tuple[float, dict[str, Json]]] = OrderedDict()
-        self._found: OrderedDict[str, p.PromptsLook] = OrderedDict()
+        self._found: OrderedDict[str, tuple[float, p.PromptsLook]] = OrderedDict()
 
     def of(self, config: GrpoConfig, now: float) -> p.PromptsLook | None:
         """What was found in the prompts of this configuration; None, and a wish, where nobody has looked yet."""
         whole = config.model_dump(mode="json")
         key = digest(repr([whole["model"]["source"], whole["task"], config.sampling.max_new_tokens]))
         with self._lock:
-            if key not in self._found:
+            at, look = self._found.get(key, (now, None))
+            old = (
+                now - at > WISHED_SECONDS
+            )  # a model may be mended meanwhile; the worker keeps what it found in the same rows
+            if look is None or old:
                 self._wished[key] = now, whole
                 _cut(self._wished)
-            return self._found.get(key)
+            return None if look is not None and old and look.problem else look
 
     def wish(self, sources: Iterable[str], now: float) -> p.LookWish | None:
         """The newest wish for one of these models, which is then this worker's."""
@@ -50,10 +54,10 @@ class Looks:
                     return p.LookWish(key=key, config=config)
         return None
 
-    def found(self, key: str, look: p.PromptsLook) -> None:
+    def found(self, key: str, look: p.PromptsLook, now: float) -> None:
         """A worker says what it found."""
         with self._lock:
-            self._found[key] = look
+            self._found[key] = now, look
             self._wished.pop(key, None)
             _cut(self._found)
 
@@ -79,14 +83,13 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
         yield Message(level="info", field=field, text=text)
         return
     if found.problem:
-        level = "warning" if config.task.leave_out_unfit else "error"
         fix: dict[str, Json] | None = (
             None if config.task.leave_out_unfit or not found.unfit else {"task.leave_out_unfit": True}
         )
-        yield Message(level=level, field=field, text=found.problem, fix=fix)
+        yield Message(level="error", field=field, text=found.problem, fix=fix)
     for remark in found.remarks:
         yield Message(level="warning", field=field, text=remark)
-    if not found.problem:
+    if not found.problem and not found.unfit:
         yield Message(
             level="info",
             field=field,

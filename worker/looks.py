@@ -12,7 +12,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.failure import failure
 from worker.policy.loading import load_reader
 from worker.policy.sources import Pretrained, resolve
-from worker.tasks.fitting import Reader, kept_below, look_at, unfit
+from worker.tasks.fitting import Reader, fit, kept_below, look_at
 from worker.tasks.loading import load_items
 from worker.worker import Worker
 
@@ -49,31 +49,28 @@ class Looker:
             if worker.held or worker.shutting_down():
                 raise Interrupted
 
+        counts = PromptsLook()
         try:
             source = resolve(
                 config.model.source, converted=settings.models, root=settings.model_root, checkpoint=None, make=False
             )
             _require_there(source)
-            loaded = load_items(config.task, fetch_upload=worker.client.upload_content)
-            items = [*loaded.train, *loaded.held_out]
-            found = look_at(
-                items, Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, kept_below(settings.home)
+            items, reader = (
+                load_items(config.task, fetch_upload=worker.client.upload_content),
+                Reader.of(*load_reader(source)),
             )
+            given = reader, config.sampling.max_new_tokens, show, kept_below(settings.home)
+            found = look_at([*items.train, *items.held_out], *given)
+            counts = PromptsLook(prompts=found.prompts, longest=found.longest, unfit=len(found.unfit))
+            remarks = fit(items, config.task, *given)[1]
         except (Interrupted, Unreachable):
             raise
         except RunFailure as refused:
-            return PromptsLook(problem=refused.message)
+            return counts.model_copy(update={"problem": refused.message})
         except Exception as error:  # the boundary between a look and the worker that survives it
             log.exception("a look at prompts failed")
-            return PromptsLook(problem=failure(1, error).error.message)
-        problem = unfit(items, config.task, found).message if found.unfit else ""
-        return PromptsLook(
-            prompts=found.prompts,
-            longest=found.longest,
-            unfit=len(found.unfit),
-            problem=problem,
-            remarks=[*found.remarks],
-        )
+            return counts.model_copy(update={"problem": failure(1, error).error.message})
+        return counts.model_copy(update={"remarks": list(remarks)})
 
 
 def _require_there(source: Pretrained) -> None:

@@ -75,7 +75,7 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
 @router.post("/looks")
 def looked(services: ServicesDep, body: p.LookFound) -> p.Accepted:
     """What a worker found in the prompts of a configuration that a form asked about."""
-    services.looks.found(body.key, body.look)
+    services.looks.found(body.key, body.look, services.clock.seconds())
     return p.Accepted()
 
 

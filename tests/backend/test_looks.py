@@ -11,7 +11,10 @@ from serving import Backend
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import NOT_LOOKED, Message
+from backend.looks import WISHED_SECONDS
 from worker.looks import Looker
 from worker.settings import Settings
 from worker.worker import Worker
@@ -73,8 +76,24 @@ def test_rows_that_do_not_fit_are_named_with_a_way_on_before_the_launch(backend:
         of_prompts(backend, config)
         look(backend, worker)
         [found] = of_prompts(backend, config)
-        assert "1 of 3 prompts cannot be asked of this model. Row 3, column prompt: " in found.text
+        says = "1 of 3 prompts are left out; the first: " if leave else "1 of 3 prompts cannot be asked of this model. Row 3, column prompt: "
+        assert found.text.startswith(says)
         assert (found.level, found.fix) == (("warning", None) if leave else ("error", {"task.leave_out_unfit": True}))
+
+
+def test_a_model_that_was_mended_is_looked_at_again(backend: Backend, tmp_path: Path) -> None:
+    worker = free_worker(backend, tmp_path)
+    worker.ask()
+    config = asking(backend, "1 + " * 3000, "Calculate 1 + 1")
+    of_prompts(backend, config)
+    look(backend, worker)
+    looks = backend.services.looks
+    now = backend.services.clock.seconds()
+    asked = RUN_CONFIG.validate_python(config)
+    assert isinstance(asked, GrpoConfig)
+    assert (looks.of(asked, now) or p.PromptsLook()).problem
+    assert looks.of(asked, now + WISHED_SECONDS + 1) is None  # and wished again
+    assert looks.wish([asked.model.source], now + WISHED_SECONDS + 1) is not None
 
 
 def test_a_busy_worker_and_one_without_the_model_get_no_wish(backend: Backend) -> None:

@@ -213,7 +213,12 @@ REFUSED: dict[str, tuple[Callable[[Brought], object], str]] = {
         "They hold others that it does not know: module.",
     ),
     "its configuration is deeper": (lambda one: one.config(num_hidden_layers=9, layer_types=None), "drawn at random: "),
-    "its configuration is wider": (lambda one: one.config(intermediate_size=999), "cannot be loaded"),
+    "its configuration is wider": (lambda one: one.config(intermediate_size=999), "should be [999, "),
+    "stored in eight bits": (
+        lambda one: one.weights(lambda held: {name: each.to(torch.int8) for name, each in held.items()}),
+        "weights of it are stored as I8, as quantized ones are",
+    ),
+    "reads both ways": (lambda one: one.family("bert"), "it reads what comes after a token, too"),
     **{
         f"quantized by {method}": (
             lambda one, method=method: one.config(quantization_config={"quant_method": method, "bits": 4}),  # type: ignore[misc]
@@ -293,6 +298,40 @@ def test_a_turn_ends_with_the_token_of_the_template_although_it_is_no_eos(brough
     trains_as_plain(policy)
 
 
+def test_the_end_of_a_turn_is_found_in_a_template_that_insists_on_a_system_turn(brought: Brought) -> None:
+    brought.chatml(NO_SYSTEM.replace("== 'system'", "!= 'system'"))
+    policy = load_policy(Model(), brought.source, CPU)
+    assert policy.tokenizer.convert_tokens_to_ids("<|im_end|>") in policy.stop_ids
+
+
+def test_an_answer_ends_with_the_first_of_several_ends_and_opens_its_thoughts_once(brought: Brought) -> None:
+    brought.chatml(CHATML.replace("{% endfor %}", "{% endfor %}<e>").replace("assistant\n{% endif %}", "assistant\n<think>{% endif %}"))
+    policy = load_policy(Model(), brought.source, CPU)
+    text = policy.tokenizer.decode(policy.encode_answered(chat_item("1 + 1"), "<think>1</think>2"))
+    assert text.endswith("assistant\n<think>1</think>2<|im_end|>")
+
+
+def test_logits_with_a_cap_are_computed_whole_since_a_small_model_does_not_show_it(brought: Brought) -> None:
+    brought.family("gemma2", **GROUPED)
+    assert load_policy(ALL, brought.source, CPU)._pass.path == "plain"
+
+
+def test_an_adapter_on_an_embedding_that_is_the_head_is_not_merged(brought: Brought, tmp_path: Path) -> None:
+    brought.config(tie_word_embeddings=True)
+    brought.weights(lambda held: {name: each for name, each in held.items() if name != "lm_head.weight"})
+    lora = Lora(rank=2, target_modules=["embed_tokens", "q_proj"])
+    load_policy(Model(lora=lora), brought.source, CPU).save(tmp_path / "adapter")
+    with pytest.raises(RunFailure, match="merging would change both"):
+        load_policy(Model(), Pretrained(str(tmp_path / "adapter"), None, brought.source), CPU)
+
+
+def test_an_adapter_without_a_tokenizer_is_read_with_that_of_its_base(brought: Brought, tmp_path: Path) -> None:
+    folder = brought.adapter(tmp_path / "adapter")
+    for file in folder.glob("token*"):
+        file.unlink()
+    trains_as_plain(load_policy(Model(), Pretrained(str(folder), None, brought.source), CPU))
+
+
 def test_what_a_template_strips_of_an_answer_is_trained_on(brought: Brought) -> None:
     brought.chatml(STRIPS)
     policy = load_policy(Model(), brought.source, CPU)
@@ -335,6 +374,16 @@ UNFIT: dict[str, tuple[str | None, list[Item], str]] = {
         None,
         [chat_item("1 + 1", row=1), chat_item("1 + " * 500, row=2)],
         "Row 2, column prompt: ",
+    ),
+    "a template that reads parts of contents": (
+        CHATML.replace("{{ m['content'] }}", "{% for part in m['content'] %}{{ part['text'] }}{% endfor %}"),
+        [chat_item("1 + 1", row=1)],
+        "Row 1, column prompt: the model's chat template leaves the user's message out",
+    ),
+    "a template that leaves system turns out": (
+        CHATML.replace("<|im_start|>{{", "{% if m['role'] != 'system' %}<|im_start|>{{").replace("\n{% endfor %}", "{% endif %}{% endfor %}"),
+        [chat_item("1 + 1", row=1), chat_item("1 + 1", system="Be brief.", row=2)],
+        "Row 2, column prompt: the model's chat template leaves the system's message out",
     ),
     "a prompt without tokens": ("", [chat_item("1 + 1", row=1)], "Row 1, column prompt: it has no tokens"),
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from peft import LoraConfig, LoraModel, PeftModel, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import safe_open
 from transformers import PreTrainedModel
 
@@ -65,7 +66,8 @@ def _require_whole(adapted: PeftModel, brought: set[str]) -> None:
     """Raises ValueError unless the file has what the adapters consist of, and nothing without a place: PEFT would be silent."""
     asked = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
     known = {
-        f"base_model.model.{name}" for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters()
+        f"base_model.model.{name}"
+        for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters(remove_duplicate=False)
     }
     for names, what in ((asked - brought, "lacks"), (brought - asked - known, "has, and its base has no place for,")):
         if names:
@@ -90,7 +92,14 @@ def _require_weights(folder: Path) -> None:
 
 def merged(adapted: PeftModel, folder: Path) -> PreTrainedModel:
     """The base with the adapter of a folder as part of its weights, all of which can be trained."""
-    model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+    base = cast(PreTrainedModel, adapted.get_base_model())
+    ends = base.get_input_embeddings(), base.get_output_embeddings()
+    if base.config.get_text_config().tie_word_embeddings and any(isinstance(end, BaseTunerLayer) for end in ends):
+        raise _unavailable(
+            folder, "it changes the embedding or the head of a model in which both are one: merging would change both"
+        )
+    with opening(partial(_unavailable, folder)):
+        model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
     model.requires_grad_(True)
     model.name_or_path = str(folder)
     return model

@@ -1,6 +1,7 @@
 """How a tokenizer and its chat template write what is asked and what is answered, and which tokens end a turn."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Protocol
 
@@ -8,6 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from worker.errors import RunFailure
 
+_THINK = "<think>"
 _PROBE = "An answer, 4711."  # which no template writes itself
 
 
@@ -27,6 +29,12 @@ def embedded(config: PreTrainedConfig) -> int | None:
     """How many tokens have an embedding in a model of this configuration; None if it does not say."""
     rows = getattr(config.get_text_config(), "vocab_size", None)
     return rows if isinstance(rows, int) else None
+
+
+def context_of(config: PreTrainedConfig) -> int | None:
+    """The longest sequence in tokens that a model was made for; None if its configuration does not say."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(limit) if isinstance(limit, int) else None
 
 
 def error_line(error: Exception) -> str:
@@ -53,7 +61,7 @@ class Chat:
 
         Models are trained to end with it, and in some tokenizers it is not the end-of-text token.
         """
-        behind = self._behind(_PROBE)
+        behind = self._behind()
         ids = self.tokenizer(behind.lstrip(), add_special_tokens=False)["input_ids"] if behind else []
         return int(ids[0]) if ids and ids[0] in self.special else None
 
@@ -65,11 +73,7 @@ class Chat:
     @cached_property
     def marks(self) -> set[str]:
         """The special tokens that the template writes around turns, as texts."""
-        turns = [{"role": "user", "content": _PROBE}]
-        try:
-            rendered = str(self.tokenizer.apply_chat_template(turns, tokenize=False)) if self._templated else ""
-        except Exception:  # noqa: BLE001 — somebody's program; where a prompt needs it, the prompt says so
-            return set()
+        rendered = self._probed([{"role": "user", "content": _PROBE}])
         written = self.special.intersection(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
         return set(self.tokenizer.convert_ids_to_tokens(sorted(written)))
 
@@ -80,26 +84,28 @@ class Chat:
 
     @cached_property
     def ends_turns(self) -> bool:
-        """Whether one of `stop_ids` stands behind an assistant's turn, or no template says what does."""
-        behind = self._behind(_PROBE)
-        return behind is None or not self.stop_ids.isdisjoint(
-            self.tokenizer(behind, add_special_tokens=False)["input_ids"]
-        )
+        """Whether one of `stop_ids` stands behind an assistant's turn, before the next one or in it, or no template says what does."""
+        behind = self._behind(then=[{"role": "user", "content": "?"}]) or self._behind()
+        ids = [] if behind is None else self.tokenizer(behind, add_special_tokens=False)["input_ids"]
+        return behind is None or not self.stop_ids.isdisjoint(ids)
 
     @cached_property
     def strips_thoughts(self) -> bool:
         """Whether the template leaves out of an assistant's turn what stands between <think> and </think>."""
-        return self._behind(_PROBE) is not None and self._behind(f"<think>{_PROBE}</think>{_PROBE}") is None
+        return self._behind() is not None and self._behind(f"<think>{_PROBE}</think>{_PROBE}") is None
 
-    def _behind(self, answer: str) -> str | None:
+    def _behind(self, answer: str = _PROBE, then: Sequence[dict[str, str]] = ()) -> str | None:
         """What the template writes behind an assistant's answer; None if it does not write the answer whole, or at all."""
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
-        try:
-            rendered = str(self.tokenizer.apply_chat_template(turns, tokenize=False)) if self._templated else ""
-        except Exception:  # noqa: BLE001 — somebody's program; where a prompt needs it, the prompt says so
-            return None
-        _, found, behind = rendered.rpartition(answer)
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}, *then]
+        _, found, behind = self._probed(turns).rpartition(answer)
         return behind if found else None
+
+    def _probed(self, turns: list[dict[str, str]]) -> str:
+        """The turns as the template writes them, behind a system's if it insists on one; "" without a template, or if it refuses."""
+        for system in ([], [{"role": "system", "content": "?"}]) if self._templated else ():
+            with suppress(Exception):  # somebody's program; where a prompt needs it, the prompt says so
+                return str(self.tokenizer.apply_chat_template([*system, *turns], tokenize=False))
+        return ""
 
     @property
     def _templated(self) -> bool:
@@ -143,6 +149,8 @@ class Chat:
         It ends where sampling would end: after the token that ends a completion, without the blanks that templates put behind it.
         """
         prompt, chat = self.text(item), self.is_rendered(item)
+        if prompt.rstrip().endswith(_THINK) and answer.lstrip().startswith(_THINK):
+            answer = answer.lstrip().removeprefix(_THINK).removeprefix("\n")  # it is opened already
         text = prompt + answer
         if chat:
             turns = [*(item.messages or ()), {"role": "assistant", "content": answer}]
@@ -150,8 +158,13 @@ class Chat:
             if rendered.startswith(prompt) and answer.strip() in rendered[len(prompt) :]:
                 text = rendered  # others render an answered question in another way, or leave out thoughts
         ids = self.tokens([text], rendered=chat)[0]
-        end = max((place for place, token in enumerate(ids, start=1) if token in self.stop_ids), default=0)
-        if end and not str(self.tokenizer.decode(ids[end:])).strip():
+        end = 0
+        for place in range(len(ids), 0, -1):  # of several the first: there sampling would end
+            if ids[place - 1] in self.stop_ids:
+                end = place
+            elif str(self.tokenizer.decode(ids[place - 1 : place])).strip():
+                break
+        if end:
             return ids[:end]
         last = self.end if chat and self.end is not None else self.tokenizer.eos_token_id
         return ids if last is None else [*ids, int(last)]

@@ -1,8 +1,9 @@
 """Loading a policy: from a source or a checkpoint, with adapters where they are trained."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -10,6 +11,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,8 +24,10 @@ from worker.failure import opening
 from worker.policy.adapter import merged, name_base, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
-from worker.policy.trainable import why_untrainable
+from worker.policy.trainable import why_no_numbers, why_untrainable
 from worker.ranks.ranks import ALONE, Ranks
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def load_policy(
@@ -49,7 +53,9 @@ def load_policy(
     else:
         start = source if resume is None else Pretrained(str(resume))
         model, tokenizer = _causal_lm(start, remarks), _tokenizer(start)
-    if config.gradient_checkpointing:
+    if config.gradient_checkpointing and not getattr(model, "supports_gradient_checkpointing", False):
+        remarks.append("this model cannot recompute its activations: they are kept, which takes more memory")
+    elif config.gradient_checkpointing:
         if isinstance(model, PeftModel):
             model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -94,12 +100,21 @@ def with_new_adapters(
         ) from error
 
 
-def load_reader(source: Pretrained) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
-    """What reads prompts before any weight is loaded: the tokenizer, and the weights' configuration. Raises as `load_policy`."""
+def load_reader(source: Pretrained) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, list[int | None]]:
+    """What reads prompts before any weight is loaded: the tokenizer, the weights' configuration, and the tokens that end a completion.
+
+    Raises as `load_policy`.
+    """
     weights = source
     while weights.base is not None:
         weights = weights.base
-    return _tokenizer(source), _configuration(weights)
+    config, ends = _configuration(weights), None
+    with suppress(OSError, ValueError):  # most have one
+        made = GenerationConfig.from_pretrained(
+            weights.location, revision=weights.revision or "main", local_files_only=weights.cached
+        )
+        ends = made.eos_token_id
+    return _tokenizer(source), config, ends if isinstance(ends, list) else [ends]
 
 
 def _configuration(source: Pretrained) -> PreTrainedConfig:
@@ -116,8 +131,10 @@ def _causal_lm(source: Pretrained, remarks: list[str]) -> PreTrainedModel:
         folder = Path(source.location)
         return merged(with_adapter(_causal_lm(source.base, remarks), folder), folder)
     _configuration(source)
+    if Path(source.location).is_dir() and (why := why_no_numbers(Path(source.location))):
+        raise _unavailable(source, f"{why}.")
     model, found = cast(
-        tuple[PreTrainedModel, dict[str, Collection[str]]],
+        tuple[PreTrainedModel, dict[str, Any]],
         _from_pretrained(
             AutoModelForCausalLM,
             source,
@@ -125,8 +142,11 @@ def _causal_lm(source: Pretrained, remarks: list[str]) -> PreTrainedModel:
             dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         ),
     )
+    if sizes := [f"{name} is {list(has)} and should be {list(asks)}" for name, has, asks in found["mismatched_keys"]]:
+        raise _unavailable(source, f"its weights have other shapes than its config.json asks for: {_some(sizes)}.")
     unused = _some(found["unexpected_keys"])
     if missing := _some(found["missing_keys"]):
         others = f" They hold others that it does not know: {unused}." if unused else ""
@@ -144,6 +164,9 @@ def _some(names: Collection[str]) -> str:
 
 
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
+    """Of an adapter its own, or that of its base: PEFT saves none."""
+    if source.base is not None and not any((Path(source.location) / name).exists() for name in _TOKENIZERS):
+        return _tokenizer(source.base)
     return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source))
 
 

@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
+from worker.failure import of_device
 from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
@@ -129,7 +130,9 @@ class TrainingPass:
         self._recompute, self._remark = recompute, remark
         self.decoder = Decoder.of(model) if fast else None
         self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
-        if not fast or type(model.get_output_embeddings()) is not nn.Linear:
+        # a cap shows only once the logits are large, which they may become later
+        capped = any("softcap" in name and value for name, value in vars(model.config.get_text_config()).items())
+        if not fast or capped or type(model.get_output_embeddings()) is not nn.Linear:
             self._paths = []
         self._checked = False
 
@@ -201,8 +204,13 @@ class TrainingPass:
             tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, tokens, prompt_tokens=tokens), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
-                with torch.enable_grad(), recomputing(self._model):  # the way that trains
-                    logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
+                try:
+                    with torch.enable_grad(), recomputing(self._model):  # the way that trains
+                        logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
+                except (AttributeError, TypeError, RuntimeError) as error:
+                    if not self._paths or of_device(error):
+                        raise
+                    return f"not computed ({type(error).__name__}), and so not to be compared: they are infinitely"
                 with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
                     apart, allowed = self.apart_from_plain(few, logprob_M)
             own = "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
@@ -267,8 +275,9 @@ class TrainingPass:
 def _differs(difference: str) -> RunFailure:
     return RunFailure(
         "training_pass_differs",
-        f"The log-probs of this model in training are {difference} apart from those of a plain forward: something in it "
-        "works only while it trains, such as dropout or noise. Turn that off in its config.json, or choose another model.",
+        f"The log-probs of this model in training are {difference} apart from those of a plain forward of one completion alone. "
+        "Its weights are not finite, something in it works only while it trains, or it counts positions in its own way. "
+        "Choose another model.",
     )
 
 

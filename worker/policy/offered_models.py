@@ -27,7 +27,7 @@ from worker.errors import RunFailure
 from worker.failure import opening
 from worker.policy import adapter
 from worker.policy.sources import SHARDS, resolve
-from worker.policy.trainable import why_untrainable
+from worker.policy.trainable import why_no_numbers, why_untrainable
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     problem: str | None = f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
     if causal:
         with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
-            problem = why_untrainable(config)
+            problem = why_untrainable(config) or why_no_numbers(folder)
     shape = shape_of(config)
     return OfferedModel(
         source=folder.name, parameters=parameters or (shape.parameters if shape else None), shape=shape, problem=problem

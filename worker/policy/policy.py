@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from worker.policy.adapter import save_model
-from worker.policy.chat import Chat, Promptable, embedded
+from worker.policy.chat import Chat, Promptable, context_of, embedded
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
@@ -85,8 +85,7 @@ class Policy:
     @property
     def context(self) -> int | None:
         """The longest sequence in tokens that the model was made for; None if its configuration does not say."""
-        limit = getattr(self.config, "max_position_embeddings", None)
-        return int(limit) if isinstance(limit, int) else None
+        return context_of(self.config)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters of the language model that are trained; those of the value head are its own."""

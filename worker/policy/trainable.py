@@ -1,6 +1,12 @@
 """Which models cannot be trained here, by their configuration: it is said before one is chosen, and before one is loaded."""
 
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 _RECURRENT = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba", "recurrent"})
 """Kinds of layers (`layer_types`) that keep a state in place of keys and values."""
@@ -16,10 +22,32 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
         return (
             f"it is quantized{method}, and quantized weights cannot be trained; choose the model that it was made from"
         )
+    both_ways = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(
+        config, "is_encoder_decoder", False
+    )
+    if both_ways and not getattr(config, "is_decoder", False):
+        return "it reads what comes after a token, too (is_decoder in its config.json is false), and writes no text"
     kinds = getattr(text, "layer_types", None)
     if (isinstance(kinds, list) and not _RECURRENT.isdisjoint(kinds)) or _keeps_a_state(config):
         return "it has recurrent layers, and only models whose layers are all of attention are sampled and trained here"
     return None
+
+
+_NUMBERS = frozenset({"F16", "BF16", "F32", "F64"})
+
+
+def why_no_numbers(folder: Path) -> str | None:
+    """Why the weights of a folder cannot be trained, by the headers of its files: most of them are integers, or in eight bits."""
+    kinds: Counter[str] = Counter()
+    for file in folder.glob("*.safetensors"):
+        with suppress(OSError, SafetensorError), safe_open(file, "np") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 — no mapping
+                part = tensors.get_slice(name)
+                kinds[part.get_dtype()] += len(part.get_shape()) > 1
+    odd = {kind for kind, count in kinds.items() if count and kind not in _NUMBERS}
+    if not odd:
+        return None
+    return f"weights of it are stored as {', '.join(sorted(odd))}, as quantized ones are, and those cannot be trained"
 
 
 def _keeps_a_state(config: PreTrainedConfig) -> bool:

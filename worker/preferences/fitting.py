@@ -42,7 +42,7 @@ def fit_pairs(
     named = [f"{_name(every[at])}: {why}" for at, why in islice(unfit.items(), MOST_NAMED)]
     wanted = isinstance(source, DatasetPairs) and source.leave_out_unfit
     if not wanted or not train or bool(held_out) != bool(pairs.held_out):
-        raise _refusal(source, named, len(unfit), len(every))
+        raise _refusal(named, len(unfit), len(every), may_leave_out=isinstance(source, DatasetPairs) and not wanted)
     left_out = f"{len(unfit):,} of {len(every):,} pairs are left out; the first: {named[0]}"
     return replace(pairs, train=train, held_out=held_out), [*said, left_out]
 
@@ -51,9 +51,9 @@ def _thinks(pair: Pair) -> bool:
     return "<think>" in pair.chosen.text or "<think>" in pair.rejected.text
 
 
-def _refusal(source: DatasetPairs | SampledPairs, named: Sequence[str], unfit: int, of: int) -> RunFailure:
+def _refusal(named: Sequence[str], unfit: int, of: int, *, may_leave_out: bool) -> RunFailure:
     more = f"; and {unfit - MOST_NAMED:,} more" if unfit > MOST_NAMED else ""
-    way = ", or set pairs.leave_out_unfit to leave them out" if isinstance(source, DatasetPairs) else ""
+    way = ", or set pairs.leave_out_unfit to leave them out" if may_leave_out else ""
     which = f"{unfit:,} of {of:,} pairs cannot be read by this model. {'; '.join(named)}{more}."
     return RunFailure("pairs_unfit", f"{which} Mend them, or choose another model{way}.")
 

@@ -213,8 +213,9 @@ def python_scores(
         return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
     answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
-    asked = [name for name in ANSWERS if name in open_ and name not in arguments]
     of_verl = VERL in names and "completions" not in names
+    open_ = frozenset(ANSWERS) if of_verl and takes_all else open_  # verl gives it all four
+    asked = [name for name in ANSWERS if name in open_ and name not in arguments]
     if "completion" in names or of_verl:
         alone = []
         for one, answer in zip(completions, answers, strict=True):

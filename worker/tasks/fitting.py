@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from backend.contract.task import Dataset
 from worker.errors import RunFailure
-from worker.policy.chat import Chat, embedded, error_line
+from worker.policy.chat import Chat, context_of, embedded, error_line
 from worker.ranks.ranks import ALONE, Ranks
 from worker.tasks.items import Item, Items, Prompted
 
@@ -45,15 +45,9 @@ class Reader:
     context: int | None
 
     @staticmethod
-    def of(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> "Reader":
-        """As a policy of this configuration would read them."""
-        return Reader(Chat(tokenizer, rows=embedded(config)), context_of(config))
-
-
-def context_of(config: PreTrainedConfig) -> int | None:
-    """The longest sequence in tokens that a model was made for; None if its configuration does not say."""
-    limit = getattr(config, "max_position_embeddings", None)
-    return int(limit) if isinstance(limit, int) else None
+    def of(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, ends: Iterable[int | None]) -> "Reader":
+        """As a policy of this configuration, whose completions end with these tokens, would read them."""
+        return Reader(Chat(tokenizer, ends, rows=embedded(config)), context_of(config))
 
 
 @dataclass(frozen=True)
@@ -89,10 +83,10 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
                 continue
             text, ids = read
             longest = max(longest, len(ids))
-            if why := _too_long(len(ids), reader.context, new_tokens):
+            if why := _too_long(len(ids), reader.context, new_tokens) or _not_written(items[at], text):
                 unfit[at] = why
             thinking += text.endswith(("<think>", "<think>\n"))
-            rendered_twice += any(mark in items[at].question for mark in marks)
+            rendered_twice += items[at].messages is not None and any(mark in items[at].question for mark in marks)
     look = Look(len(items), longest, unfit, tuple(_remarks(items, reader.chat, rendered_twice, thinking)))
     if place is not None:
         _keep(place, look)
@@ -122,6 +116,17 @@ def _too_long(tokens: int, context: int | None, new_tokens: int) -> str:
     if context is None or tokens + new_tokens <= context:
         return ""
     return f"{tokens:,} tokens and {new_tokens:,} new ones are more than the model's context of {context:,}"
+
+
+def _not_written(item: Item, text: str) -> str:
+    """Which message the template left out of the prompt, as one does that expects another form of it. Blanks may differ."""
+    written = ""
+    for message in item.messages or ():
+        if message["content"].strip() not in text:
+            written = written or "".join(text.split())
+            if "".join(message["content"].split()) not in written:
+                return f"the model's chat template leaves the {message['role']}'s message out"
+    return ""
 
 
 def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: int) -> Iterable[str]:
@@ -164,8 +169,9 @@ def fit(
     train, held_out = (_without(part, gone) for part in (items.train, items.held_out))
     parts = [(_without(part, gone), share) for part, share in items.parts]
     enough = train and all(part for part, _ in parts) and bool(held_out) == bool(items.held_out)
-    if not enough or not getattr(task, "leave_out_unfit", False):
-        raise unfit(asked, task, look)
+    wanted = getattr(task, "leave_out_unfit", False)
+    if not enough or not wanted:
+        raise unfit(asked, task, look, too_few=wanted)
     said = f"{len(gone):,} of {look.prompts:,} prompts are left out; the first: {next(iter(look.unfit.values()))}"
     return replace(items, train=train, held_out=held_out, parts=parts), (*look.remarks, said)
 
@@ -174,8 +180,8 @@ def _without(items: Sequence[Item], gone: set[int]) -> list[Item]:
     return [item for item in items if id(item) not in gone]
 
 
-def unfit(items: Sequence[Item], task: Prompted, look: Look) -> RunFailure:
-    """That prompts cannot be asked: which, why, and what to do."""
+def unfit(items: Sequence[Item], task: Prompted, look: Look, *, too_few: bool = False) -> RunFailure:
+    """That prompts cannot be asked: which, why, and what to do. `too_few`: without them a part of the data would be empty."""
     by_reason = defaultdict[str, list[Item]](list)
     for at, why in look.unfit.items():
         by_reason[why].append(items[at])
@@ -186,12 +192,13 @@ def unfit(items: Sequence[Item], task: Prompted, look: Look) -> RunFailure:
         advice.append("lower max_new_tokens")
     if any(message["role"] == "system" for at in look.unfit for message in items[at].messages or ()):
         advice.append("clear system_prompt, if it is that which the template refuses")
-    if isinstance(task, Dataset) and len(look.unfit) < look.prompts:
+    if isinstance(task, Dataset) and len(look.unfit) < look.prompts and not too_few:
         advice.append("have them left out (leave_out_unfit)")
+    why = " Without them nothing is left to train on, to hold out, or of a source with a share." if too_few else ""
     return RunFailure(
         "prompts_unfit",
         f"{len(look.unfit):,} of {look.prompts:,} prompts cannot be asked of this model. {'. '.join(named)}."
-        f"{f' And {others:,} more.' if others else ''} What you can do: {'; '.join(advice)}.",
+        f"{f' And {others:,} more.' if others else ''}{why} What you can do: {'; '.join(advice)}.",
     )
 
 
@@ -230,7 +237,7 @@ def _read(place: Path) -> Look | None:
 
 def _keep(place: Path, look: Look) -> None:
     """Nothing depends on its being kept: no run ends because a disk is full."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_suffix(f".{os.getpid()}.partial")
         partial.write_bytes(_LOOK.dump_json(look))
