@@ -76,7 +76,11 @@ def test_rows_that_do_not_fit_are_named_with_a_way_on_before_the_launch(backend:
         of_prompts(backend, config)
         look(backend, worker)
         [found] = of_prompts(backend, config)
-        says = "1 of 3 prompts are left out; the first: " if leave else "1 of 3 prompts cannot be asked of this model. Row 3, column prompt: "
+        says = (
+            "1 of 3 prompts are left out; the first: "
+            if leave
+            else "1 of 3 prompts cannot be asked of this model. Row 3, column prompt: "
+        )
         assert found.text.startswith(says)
         assert (found.level, found.fix) == (("warning", None) if leave else ("error", {"task.leave_out_unfit": True}))
 

@@ -305,7 +305,11 @@ def test_the_end_of_a_turn_is_found_in_a_template_that_insists_on_a_system_turn(
 
 
 def test_an_answer_ends_with_the_first_of_several_ends_and_opens_its_thoughts_once(brought: Brought) -> None:
-    brought.chatml(CHATML.replace("{% endfor %}", "{% endfor %}<e>").replace("assistant\n{% endif %}", "assistant\n<think>{% endif %}"))
+    brought.chatml(
+        CHATML.replace("{% endfor %}", "{% endfor %}<e>").replace(
+            "assistant\n{% endif %}", "assistant\n<think>{% endif %}"
+        )
+    )
     policy = load_policy(Model(), brought.source, CPU)
     text = policy.tokenizer.decode(policy.encode_answered(chat_item("1 + 1"), "<think>1</think>2"))
     assert text.endswith("assistant\n<think>1</think>2<|im_end|>")
@@ -381,7 +385,9 @@ UNFIT: dict[str, tuple[str | None, list[Item], str]] = {
         "Row 1, column prompt: the model's chat template leaves the user's message out",
     ),
     "a template that leaves system turns out": (
-        CHATML.replace("<|im_start|>{{", "{% if m['role'] != 'system' %}<|im_start|>{{").replace("\n{% endfor %}", "{% endif %}{% endfor %}"),
+        CHATML.replace("<|im_start|>{{", "{% if m['role'] != 'system' %}<|im_start|>{{").replace(
+            "\n{% endfor %}", "{% endif %}{% endfor %}"
+        ),
         [chat_item("1 + 1", row=1), chat_item("1 + 1", system="Be brief.", row=2)],
         "Row 2, column prompt: the model's chat template leaves the system's message out",
     ),
