@@ -152,7 +152,7 @@ class Traces:
         step = step if isinstance(step := asked.get("step"), int) else 0
         policy = policy if isinstance(policy := (asked.get("policy") or {}).get("start"), int) else None
         key, traces = (
-            (verifiers.is_evaluation(episode), str(group)),
+            (verifiers.of_evaluation(episode), str(group)),
             tuple(str(one.get("id")) for one in episode["traces"]),
         )
         found = _Episode(line, key, traces, bool(episode.get("ok")), policy, step)

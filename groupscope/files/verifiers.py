@@ -212,7 +212,7 @@ def rollouts_of(episode: Mapping[str, Any]) -> Iterator[AgentRollout]:
     """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
     traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
     answer = (episode["task"].get("data") or {}).get("answer")
-    evaluated = is_evaluation(episode)
+    evaluated = of_evaluation(episode)
     for trace in traces:
         agent = str(trace["agent"].get("name", "agent"))
         yield AgentRollout(
@@ -225,7 +225,7 @@ def rollouts_of(episode: Mapping[str, Any]) -> Iterator[AgentRollout]:
         yield AgentRollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
-def is_evaluation(episode: Mapping[str, Any]) -> bool:
+def of_evaluation(episode: Mapping[str, Any]) -> bool:
     """Whether it was not trained on: an episode by itself is of no training."""
     return (work(episode) or episode.get("run") or {}).get("type") != "train"
 

@@ -419,7 +419,7 @@ def test_a_completion_left_out_for_its_length_is_seen_not_to_be_trained_on(backe
 
 def test_messages_of_a_completion_are_its_turns() -> None:
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
-    turns = groupscope.trl._turns(
+    turns = groupscope.trl.turns_in(
         [
             {"role": "assistant", "content": "so", "tool_calls": [call]},
             {"role": "tool", "name": "add", "content": "{'error': \"b is missing\"}"},
@@ -432,7 +432,7 @@ def test_messages_of_a_completion_are_its_turns() -> None:
         ("tool", "{'error': \"b is missing\"}", "add", True),
         ("assistant", "I cannot", None, False),
     ]
-    assert groupscope.trl._turns([{"role": "assistant", "content": "42"}]) == groupscope.trl._turns("42") == []
+    assert groupscope.trl.turns_in([{"role": "assistant", "content": "42"}]) == groupscope.trl.turns_in("42") == []
 
 
 def rloo(folder: Path) -> Any:
