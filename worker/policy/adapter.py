@@ -93,7 +93,7 @@ def _require_weights(folder: Path) -> None:
 def merged(adapted: PeftModel, folder: Path) -> PreTrainedModel:
     """The base with the adapter of a folder as part of its weights, all of which can be trained."""
     base = cast(PreTrainedModel, adapted.get_base_model())
-    ends = base.get_input_embeddings(), base.get_output_embeddings()
+    ends = base.get_input_embeddings(), base.get_output_embeddings()  # type: ignore[no-untyped-call]
     if base.config.get_text_config().tie_word_embeddings and any(isinstance(end, BaseTunerLayer) for end in ends):
         raise _unavailable(
             folder, "it changes the embedding or the head of a model in which both are one: merging would change both"

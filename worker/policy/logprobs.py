@@ -226,7 +226,7 @@ class TrainingPass:
         return gathered(self._model, self._by_own_projection, path, batch, temperature)
 
     def _by_own_projection(self, path: Path, batch: TokenBatch, temperature: float) -> tuple[Tensor, TokenStatistics]:
-        hidden_M_H = self._packed(batch.packing) if path == "packed" else self._row_by_row(batch)
+        hidden_M_H = self._packed(batch.packing) if path == "packed" else _row_by_row(self._model, batch)
         head = cast(nn.Linear, self._model.get_output_embeddings())
         output = Output(head.weight, head.bias)
         return hidden_M_H, token_statistics(
@@ -242,15 +242,6 @@ class TrainingPass:
             decoder.layers, x_N_H, rotate, lambda _, q_N, k_N, v_N: attend(q_N, k_N, v_N, packing), recompute=recompute
         )
         return decoder.normalise(x_N_H.index_select(0, packing.predicting_M))
-
-    def _row_by_row(self, batch: TokenBatch) -> Tensor:
-        base = self._model.get_base_model() if isinstance(self._model, PeftModel) else self._model
-        ids, mask, predicting = _side_by_side(batch)
-        decoder = cast(PreTrainedModel, base).get_decoder()  # type: ignore[no-untyped-call]
-        hidden: Tensor = decoder(
-            input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
-        ).last_hidden_state
-        return hidden[predicting]
 
     def _plain(self, batch: TokenBatch, temperature: float, with_hidden: bool) -> tuple[Tensor | None, TokenStatistics]:
         ids, mask, predicting = _side_by_side(batch)
@@ -270,6 +261,16 @@ class TrainingPass:
             support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
         hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None
         return hidden_M_H, TokenStatistics(logprob_M, entropy_M, support_logprob_M)
+
+
+def _row_by_row(model: PreTrainedModel | PeftModel, batch: TokenBatch) -> Tensor:
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    ids, mask, predicting = _side_by_side(batch)
+    decoder = cast(PreTrainedModel, base).get_decoder()  # type: ignore[no-untyped-call]
+    hidden: Tensor = decoder(
+        input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
+    ).last_hidden_state
+    return hidden[predicting]
 
 
 def _differs(difference: str) -> RunFailure:
