@@ -73,8 +73,13 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
         return
     found, field = looks.of(config, now), "task.prompt_column"
     if found is None:
-        free = any(_has(worker, config.model.source) for worker in alive if not _busy(worker))
-        looks_now = free and checkpoint_of(config.model.source) is None
+        source = config.model.source
+        free = any(
+            source.startswith("builtin:") or source in {one.source for one in worker.models if one.problem is None}
+            for worker in alive
+            if not (isinstance(worker, Worker) and worker.run_id is not None)
+        )
+        looks_now = free and checkpoint_of(source) is None
         text = (
             NOT_LOOKED
             if looks_now
@@ -95,11 +100,3 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
             field=field,
             text=f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens",
         )
-
-
-def _busy(worker: Offers) -> bool:
-    return isinstance(worker, Worker) and worker.run_id is not None
-
-
-def _has(worker: Offers, source: str) -> bool:
-    return source.startswith("builtin:") or source in {one.source for one in worker.models if one.problem is None}

@@ -109,7 +109,7 @@ def completion_start(messages: Sequence[Any]) -> int:
 
 
 def text_in(message: Any) -> str:
-    """What a message says; of its parts those that are text, and of others their kind. What is no message stands as it is."""
+    """What a message says; of its parts those that are text, and of others their kind. Anything else stands as it is."""
     if (fields := _fields(message)) is None:
         return _shown(message)
     content = fields.get("content")

@@ -23,18 +23,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor, distributed
 from transformers import TrainerCallback
 
 from backend.contract.base import Json
-from backend.contract.connection import Connection
-from backend.contract.home import CannotStart, load
-from backend.contract.protocol import EVALUATION, Recording
+from backend.contract.protocol import EVALUATION
 from backend.contract.trl import in_our_terms
 from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import LONGEST_NAME, device_here, show_log
+from groupscope.recording import LONGEST_NAME, device_here
 from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
 
@@ -43,46 +40,7 @@ log = logging.getLogger("groupscope")
 ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
-NEEDED = ("_generate_and_score_completions", "_get_per_token_logps_and_entropies", "num_generations")
-OPTIONS = ("name", "tags", "notes", "run_id", "backend", "home")
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
-
-
-def attach(trainer: Any, **options: Any) -> None:
-    """Have the trainer tell of its groups. Raises CannotStart without a token, and for what cannot be watched."""
-    asynchronous = hasattr(trainer, "rollout_queue")
-    if not (asynchronous or all(hasattr(trainer, one) for one in NEEDED)):
-        raise CannotStart(
-            f"groupscope.watch cannot follow {type(trainer).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer and "
-            "AsyncGRPOTrainer, and Unsloth's; groupscope.start_run records what a script of yours logs"
-        )
-    _check(trainer, options)
-    if trainer.accelerator.is_main_process:
-        show_log()
-        load(Connection, home=options.get("home"), backend_url=options.get("backend")).client().close()  # said now
-    watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
-    if watches:  # a notebook's cell that ran again
-        watches[0].options = dict(options)
-        return
-    from groupscope.trl_async import AsyncWatcher  # which is a Watcher
-
-    watcher: Watcher = (AsyncWatcher if asynchronous else Watcher)(trainer, options)
-    trainer.train = partial(watcher.train, trainer.train)
-    watcher.wrap(trainer)
-    trainer.add_callback(watcher)
-
-
-def _check(trainer: Any, options: Mapping[str, Any]) -> None:
-    """Raises CannotStart for an option that there is not, or a value that a run cannot have: later it would go into a log."""
-    if wrong := [name for name in options if name not in OPTIONS]:
-        raise CannotStart(f"groupscope.watch has no option {wrong[0]}: it has {', '.join(OPTIONS)}")
-    try:
-        config = {"trainer": {"name": "TRL"}, "theirs": _theirs(trainer), **known(trainer, trainer.args.max_steps)}
-        given = {name: options[name] for name in OPTIONS[:4] if name in options}
-        Recording.model_validate({"key": "0" * 16, "worker": "here", "config": config, "name": "TRL", **given})
-    except ValidationError as error:
-        where, why = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-        raise CannotStart(f"groupscope.watch cannot record this: {where}: {why}") from None
 
 
 class Watcher(TrainerCallback):
@@ -167,7 +125,7 @@ class Watcher(TrainerCallback):
         about = {
             "trainer": program,
             "version": version(program.lower()),
-            "config": _theirs(self._trainer),
+            "config": arguments_of(self._trainer),
             "known": known(self._trainer, state.max_steps),
             "from_step": state.global_step,
             "device": device_here(),
@@ -353,14 +311,14 @@ def _weights(trainer: Any) -> list[float]:
     return [float(np.format_float_positional(one)) for one in trainer.reward_weights.numpy(force=True)]
 
 
-def _theirs(trainer: Any) -> dict[str, Json]:
+def arguments_of(trainer: Any) -> dict[str, Json]:
     """The trainer's arguments, as far as JSON has them."""
     return dict(plain(trainer.args.to_dict()))
 
 
 def known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
-    theirs = _theirs(trainer) | {"max_steps": steps}
+    theirs = arguments_of(trainer) | {"max_steps": steps}
     terms: dict[str, Any] = in_our_terms(theirs)
     if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, whose worker adds up what its functions give
         loop = getattr(trainer.rollout_worker, "_loop_kwargs", None)

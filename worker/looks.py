@@ -11,7 +11,7 @@ from backend.contract.protocol import LookFound, LookWish, PromptsLook
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure
 from worker.policy.loading import load_reader
-from worker.policy.sources import Pretrained, resolve
+from worker.policy.sources import resolve
 from worker.tasks.fitting import Reader, fit, kept_below, look_at
 from worker.tasks.loading import load_items
 from worker.worker import Worker
@@ -34,16 +34,17 @@ class Looker:
 
     def _look(self, wish: LookWish) -> None:
         try:
-            self._worker.client.looked(LookFound(key=wish.key, look=self.found(wish)))
+            if (look := self.found(wish)) is not None:
+                self._worker.client.looked(LookFound(key=wish.key, look=look))
         except (Interrupted, Unreachable, ApiError) as left:
             log.info("a look at prompts was left: %s", left)
 
-    def found(self, wish: LookWish) -> PromptsLook:
-        """What the run would find before its first step, or why it would not come so far. Raises Interrupted."""
+    def found(self, wish: LookWish) -> PromptsLook | None:
+        """What the run would find before its first step, or why it would not come so far; None: not now. Raises Interrupted."""
         worker, settings = self._worker, self._worker.settings
         config = RUN_CONFIG.validate_python(wish.config)
         if not isinstance(config, GrpoConfig):
-            return PromptsLook()
+            return None
 
         def show(*_: object) -> None:
             if worker.held or worker.shutting_down():
@@ -54,7 +55,8 @@ class Looker:
             source = resolve(
                 config.model.source, converted=settings.models, root=settings.model_root, checkpoint=None, make=False
             )
-            _require_there(source)
+            if source.name and not Path(source.location).is_dir():
+                return None  # it is made when a run needs it
             items, reader = (
                 load_items(config.task, fetch_upload=worker.client.upload_content),
                 Reader.of(*load_reader(source)),
@@ -71,9 +73,3 @@ class Looker:
             log.exception("a look at prompts failed")
             return counts.model_copy(update={"problem": failure(1, error).error.message})
         return counts.model_copy(update={"remarks": list(remarks)})
-
-
-def _require_there(source: Pretrained) -> None:
-    """Raises Interrupted for a model that is made when a run needs it."""
-    if source.name and not Path(source.location).is_dir():
-        raise Interrupted

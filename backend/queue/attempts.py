@@ -114,7 +114,7 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
     if row is None:
         return True
     failures, status = row["failures"] + 1, "failed"
-    if sent.retryable and failures < terms.max_failures and not _again(tx, run_id, sent):
+    if sent.retryable and failures < terms.max_failures and not _same(tx, run_id, sent):
         status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
@@ -128,7 +128,7 @@ def _ended(number: int, sent: p.Fail) -> str:
     return f"attempt {number} ended: {sent.error.message}"
 
 
-def _again(tx: Connection, run_id: int, sent: p.Fail) -> bool:
+def _same(tx: Connection, run_id: int, sent: p.Fail) -> bool:
     """Whether the attempt before met the same crash in the same step: a third one would meet it, too."""
     before = sent.attempt - 1
     same = (log_line.c.attempt == before) & (log_line.c.level == "error") & (log_line.c.message == _ended(before, sent))

@@ -58,10 +58,10 @@ def check(draft: Draft) -> Preflight | None:
 def follow(draft: Draft, drawn: Preflight | None) -> None:
     """Draw the form again once the backend answers, or a worker has looked at the prompts, if `drawn` still waits for it."""
     if drawn is None or any(message.text == NOT_LOOKED for message in drawn.messages):
-        st.fragment(partial(_ask_again, draft, drawn), run_every=TICK)()
+        st.fragment(partial(_look, draft, drawn), run_every=TICK)()
 
 
-def _ask_again(draft: Draft, drawn: Preflight | None) -> None:
+def _look(draft: Draft, drawn: Preflight | None) -> None:
     with suppress(Unreachable, ApiError):
         if (
             client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)

@@ -41,7 +41,7 @@ def _first_files(path: Path) -> Iterator[Path]:
 
 
 def _metrics_of(line: Any) -> tuple[int, Mapping[str, Any]] | None:
-    """An evaluation is of the weights that it measured; what was logged without a step, by the clock alone, is of none."""
+    """An evaluation is of the weights that it measured; what was logged without a step, by the clock alone, belongs to no weights."""
     values = {name: value for name, value in line.items() if name not in ("step", "time", "producer")}
     if line["step"] is None:
         return None

@@ -194,7 +194,7 @@ def unscored(rollout: AgentRollout) -> AgentRollout:
 
 
 def check(line: Any) -> None:
-    """Raises ValueError for what is no episode, or one of another version."""
+    """Raises ValueError for anything but an episode of this version."""
     if not is_episode(line):
         raise ValueError("no episode of verifiers, which has an id, a task and traces")
     for version in {trace.get("version", VERSION) for trace in line["traces"]} - {VERSION}:

@@ -50,7 +50,9 @@ def look(backend: Backend, worker: Worker) -> None:
     """What an idle worker does: it asks for a run, and takes the wish that comes instead."""
     reply = worker.ask()
     assert reply.look is not None
-    backend.client.looked(p.LookFound(key=reply.look.key, look=Looker(worker).found(reply.look)))
+    found = Looker(worker).found(reply.look)
+    assert found is not None
+    backend.client.looked(p.LookFound(key=reply.look.key, look=found))
 
 
 def test_a_free_worker_looks_at_every_prompt_and_the_form_says_what_it_found(backend: Backend, tmp_path: Path) -> None:

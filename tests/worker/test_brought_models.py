@@ -23,7 +23,8 @@ from worker.policy.offered_models import OfferedModels
 from worker.policy.policy import Policy
 from worker.policy.recomputing import recomputing
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
-from worker.preferences.fitting import STRIPPED, fit_pairs
+from worker.preferences.fitting import STRIPPED
+from worker.preferences.fitting import fit as fit_pairs
 from worker.preferences.objective import DirectPreference
 from worker.preferences.pairs import Pair, Pairs, Response
 from worker.rollout.engine import quiet

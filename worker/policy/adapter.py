@@ -53,26 +53,19 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
         model = PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
-        _require_whole(model, _keys(folder))
+        brought, asked = _keys(folder), set(get_peft_model_state_dict(model, save_embedding_layers=False))
+        held = cast(PreTrainedModel, model.get_base_model()).named_parameters(remove_duplicate=False)
+        unknown = brought - asked - {f"base_model.model.{name}" for name, _ in held}
+        for names, what in ((asked - brought, "lacks"), (unknown, "has, and its base has no place for,")):
+            if names:  # PEFT would be silent
+                text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200})"
+                raise ValueError(f"{text}; its keys may have been renamed, or it belongs to another base")
         return model
 
 
 def _keys(folder: Path) -> set[str]:
     with safe_open(folder / WEIGHTS, "np") as weights:
         return set(weights.keys())
-
-
-def _require_whole(adapted: PeftModel, brought: set[str]) -> None:
-    """Raises ValueError unless the file has what the adapters consist of, and nothing without a place: PEFT would be silent."""
-    asked = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    known = {
-        f"base_model.model.{name}"
-        for name, _ in cast(PreTrainedModel, adapted.get_base_model()).named_parameters(remove_duplicate=False)
-    }
-    for names, what in ((asked - brought, "lacks"), (brought - asked - known, "has, and its base has no place for,")):
-        if names:
-            text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200})"
-            raise ValueError(f"{text}; its keys may have been renamed, or it belongs to another base")
 
 
 def lacks(folder: Path, names: Iterable[str]) -> list[str]:

@@ -41,6 +41,10 @@ Path = Literal["packed", "rows", "plain"]
 # Apart from a plain forward by more than this, a path computes something else; rounding stays far below. At most, in
 # float32; in the mean, below it: there a single one may be off by a quarter where logits are large.
 _ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.15
+_DIFFERS = (
+    "The log-probs of this model in training are {} apart from those of a plain forward of one completion alone. Its weights are "
+    "not finite, something in it works only while it trains, or it counts positions in its own way. Choose another model."
+)
 _CHECKED_ROWS, _CHECKED_ROWS_BELOW_FLOAT32 = 2, 8
 _CHECKED_TOKENS, _CHECKED_TOKENS_BELOW_FLOAT32 = 2048, 512  # of each; plain logits and attention are large arrays
 
@@ -126,12 +130,13 @@ class TrainingPass:
         fast: bool = True,
         ranks: Ranks = ALONE,
     ) -> None:
-        self._model, self._ranks = model, ranks
-        self._recompute, self._remark = recompute, remark
+        self._model, self._ranks, self._recompute, self._remark = model, ranks, recompute, remark
         self.decoder = Decoder.of(model) if fast else None
         self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
-        # a cap shows only once the logits are large, which they may become later
-        capped = any("softcap" in name and value for name, value in vars(model.config.get_text_config()).items())
+        config = vars(
+            model.config.get_text_config()
+        )  # a cap on logits shows only once they are large, which may be later
+        capped = any(config[name] for name in config if "softcap" in name)
         if not fast or capped or type(model.get_output_embeddings()) is not nn.Linear:
             self._paths = []
         self._checked = False
@@ -183,10 +188,9 @@ class TrainingPass:
         batch = batch.largest_among(self._ranks)
         while difference := self._difference(batch):
             if not self._paths:
-                raise _differs(difference)
-            path = self._paths.pop(0)
+                raise RunFailure("training_pass_differs", _DIFFERS.format(difference))
             self._remark(
-                f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
+                f"the log-probs of the fast training pass ({self._paths.pop(0)}) are {difference} apart from a plain forward's: "
                 "it is not used, which is slower"
             )
         self._checked = True
@@ -200,8 +204,8 @@ class TrainingPass:
         kind = batch.ids_M.device.type
         tried = [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
         if torch.is_autocast_enabled(kind):
-            tokens = _CHECKED_TOKENS_BELOW_FLOAT32
-            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, tokens, prompt_tokens=tokens), True))
+            most = _CHECKED_TOKENS_BELOW_FLOAT32
+            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, most, prompt_tokens=most), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
                 try:
@@ -210,7 +214,7 @@ class TrainingPass:
                 except (AttributeError, TypeError, RuntimeError) as error:
                     if not self._paths or of_device(error):
                         raise
-                    return f"not computed ({type(error).__name__}), and so not to be compared: they are infinitely"
+                    return f"missing ({type(error).__name__}) and so"
                 with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
                     apart, allowed = self.apart_from_plain(few, logprob_M)
             own = "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
@@ -271,15 +275,6 @@ def _row_by_row(model: PreTrainedModel | PeftModel, batch: TokenBatch) -> Tensor
         input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
     ).last_hidden_state
     return hidden[predicting]
-
-
-def _differs(difference: str) -> RunFailure:
-    return RunFailure(
-        "training_pass_differs",
-        f"The log-probs of this model in training are {difference} apart from those of a plain forward of one completion alone. "
-        "Its weights are not finite, something in it works only while it trains, or it counts positions in its own way. "
-        "Choose another model.",
-    )
 
 
 def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:

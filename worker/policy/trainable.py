@@ -28,7 +28,9 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
     if both_ways and not getattr(config, "is_decoder", False):
         return "it reads what comes after a token, too (is_decoder in its config.json is false), and writes no text"
     kinds = getattr(text, "layer_types", None)
-    if (isinstance(kinds, list) and not _RECURRENT.isdisjoint(kinds)) or _keeps_a_state(config):
+    classes = AutoModelForCausalLM._model_mapping  # of which each says whether its past is more than keys and values
+    stateful = type(config) in classes and getattr(classes[type(config)], "_is_stateful", False)
+    if stateful or (isinstance(kinds, list) and not _RECURRENT.isdisjoint(kinds)):
         return "it has recurrent layers, and only models whose layers are all of attention are sampled and trained here"
     return None
 
@@ -48,9 +50,3 @@ def why_no_numbers(folder: Path) -> str | None:
     if not odd:
         return None
     return f"weights of it are stored as {', '.join(sorted(odd))}, as quantized ones are, and those cannot be trained"
-
-
-def _keeps_a_state(config: PreTrainedConfig) -> bool:
-    """Whether transformers' own class for it says that its past is more than keys and values."""
-    kinds = AutoModelForCausalLM._model_mapping
-    return type(config) in kinds and bool(getattr(kinds[type(config)], "_is_stateful", False))

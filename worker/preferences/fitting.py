@@ -18,7 +18,7 @@ STRIPPED = (
 )
 
 
-def fit_pairs(
+def fit(
     pairs: Pairs, source: DatasetPairs | SampledPairs, objective: Objective, show: Callable[[int, int], None]
 ) -> tuple[Pairs, list[str]]:
     """The pairs that the model can read, and what the log should say of them and of the others.
@@ -33,7 +33,11 @@ def fit_pairs(
         if why := _why_not(pair, objective):
             unfit[at] = why
     trained = objective.trained
-    stripped = isinstance(trained, Policy) and trained.chat.strips_thoughts and any(map(_thinks, every))
+    stripped = (
+        isinstance(trained, Policy)
+        and trained.chat.strips_thoughts
+        and any("<think>" in one.text for pair in every for one in (pair.chosen, pair.rejected))
+    )
     said = [STRIPPED] if stripped else []
     if not unfit:
         return pairs, said
@@ -45,10 +49,6 @@ def fit_pairs(
         raise _refusal(named, len(unfit), len(every), may_leave_out=isinstance(source, DatasetPairs) and not wanted)
     left_out = f"{len(unfit):,} of {len(every):,} pairs are left out; the first: {named[0]}"
     return replace(pairs, train=train, held_out=held_out), [*said, left_out]
-
-
-def _thinks(pair: Pair) -> bool:
-    return "<think>" in pair.chosen.text or "<think>" in pair.rejected.text
 
 
 def _refusal(named: Sequence[str], unfit: int, of: int, *, may_leave_out: bool) -> RunFailure:

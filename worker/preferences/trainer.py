@@ -17,7 +17,7 @@ from worker.checkpoint import load_tensors
 from worker.optimization import Optimization
 from worker.policy.device import peak_memory
 from worker.policy.recomputing import recomputing
-from worker.preferences.fitting import fit_pairs
+from worker.preferences.fitting import fit
 from worker.preferences.objective import DirectPreference, Objective, Verdict
 from worker.preferences.pairs import Pair, Pairs
 from worker.reporter import Channels, Ending, Place, StepContent
@@ -164,7 +164,7 @@ class PairTrainer:
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
-            self._pairs, remarks = fit_pairs(
+            self._pairs, remarks = fit(
                 self._pairs, self._config.pairs, self._objective, partial(self._attempt.show, "prompts")
             )
             self._announce()

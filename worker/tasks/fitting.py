@@ -68,7 +68,7 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
 
     `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results.
     """
-    place = None if kept is None else kept / f"{_digest(items, reader, new_tokens)}.json"
+    place = None if kept is None else kept / f"{_key(items, reader, new_tokens)}.json"
     if place is not None and (found := _read(place)) is not None:
         return found
     unfit: dict[int, str] = {}
@@ -77,13 +77,13 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
     for start in range(0, len(items), BATCH):
         show(LOOKING, start, len(items))
         batch = items[start : start + BATCH]
-        for at, read in enumerate(_encoded(batch, reader.chat), start):
+        for at, read in enumerate(_texts(batch, reader.chat), start):
             if isinstance(read, str):
                 unfit[at] = read
                 continue
             text, ids = read
             longest = max(longest, len(ids))
-            if why := _too_long(len(ids), reader.context, new_tokens) or _not_written(items[at], text):
+            if why := _why_not(items[at], text, len(ids), reader.context, new_tokens):
                 unfit[at] = why
             thinking += text.endswith(("<think>", "<think>\n"))
             rendered_twice += items[at].messages is not None and any(mark in items[at].question for mark in marks)
@@ -93,7 +93,7 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
     return look
 
 
-def _encoded(batch: Sequence[Item], chat: Chat) -> list[tuple[str, list[int]] | str]:
+def _texts(batch: Sequence[Item], chat: Chat) -> list[tuple[str, list[int]] | str]:
     """Each prompt's text and token ids, or why it has none."""
     with suppress(Exception):  # one by one, then, to see which
         texts, rendered = [chat.text(item) for item in batch], {chat.is_rendered(item) for item in batch}
@@ -110,16 +110,12 @@ def _encoded(batch: Sequence[Item], chat: Chat) -> list[tuple[str, list[int]] | 
     return found
 
 
-def _too_long(tokens: int, context: int | None, new_tokens: int) -> str:
+def _why_not(item: Item, text: str, tokens: int, context: int | None, new_tokens: int) -> str:
+    """Why the prompt cannot be asked; "" if it can. A template that expects another form leaves messages out; blanks may differ."""
     if not tokens:
         return "it has no tokens; give it some text, or a chat template"
-    if context is None or tokens + new_tokens <= context:
-        return ""
-    return f"{tokens:,} tokens and {new_tokens:,} new ones are more than the model's context of {context:,}"
-
-
-def _not_written(item: Item, text: str) -> str:
-    """Which message the template left out of the prompt, as one does that expects another form of it. Blanks may differ."""
+    if context is not None and tokens + new_tokens > context:
+        return f"{tokens:,} tokens and {new_tokens:,} new ones are more than the model's context of {context:,}"
     written = ""
     for message in item.messages or ():
         if message["content"].strip() not in text:
@@ -214,7 +210,7 @@ def _names(some: Sequence[Item], task: Prompted) -> str:
     return f"{named}{more}{column}"
 
 
-def _digest(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
+def _key(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
     tokenizer: Any = reader.chat.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
     how = repr(tokenizer)
