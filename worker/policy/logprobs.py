@@ -201,8 +201,7 @@ class TrainingPass:
         In float32 first, where rounding hides no error and looks like none; then in the precision of training, whose kernels are
         others. All processes go on or none: they gather weights together.
         """
-        kind = batch.ids_M.device.type
-        tried = [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
+        kind, tried = batch.ids_M.device.type, [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
         if torch.is_autocast_enabled(kind):
             most = _CHECKED_TOKENS_BELOW_FLOAT32
             tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, most, prompt_tokens=most), True))
