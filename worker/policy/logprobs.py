@@ -116,9 +116,9 @@ class TokenValues:
 class TrainingPass:
     """A model's forward pass over completions, by the fastest path that gives what a plain forward gives.
 
-    packed: our own loop over the layers, every token once. rows: transformers' loop, each completion behind a prompt of its
-    own. Both project onto the vocabulary chunk by chunk. plain: transformers alone, whole logits, for models whose logits
-    are more than a product. The first pass of each model is held against `plain`, and what differs is not used.
+    packed: our own loop over the layers, every token once. rows: transformers' loop, each completion behind a prompt of its own.
+    Both project onto the vocabulary chunk by chunk. plain: transformers alone, whole logits, for those that are more than a
+    product. The first pass of each model is held against a plain forward, and what differs is not used.
     """
 
     def __init__(
@@ -167,8 +167,7 @@ class TrainingPass:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
         logprobs = []  # row by row, since whole logits are the largest array there is
         for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
-            ids = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device)
-            asked = len(completion) + 1
+            ids, asked = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device), len(completion) + 1
             logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=asked).logits
             logits = logits[0, -asked:-1].to(at_least_float32(logits.dtype))  # some models give more
             chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
