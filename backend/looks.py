@@ -30,8 +30,8 @@ class Looks:
         self._wished: OrderedDict[str, tuple[float, dict[str, Json]]] = OrderedDict()
         self._found: OrderedDict[str, tuple[float, p.PromptsLook]] = OrderedDict()
 
-    def of(self, config: GrpoConfig, now: float) -> p.PromptsLook | None:
-        """What was found in the prompts of this configuration; None, and a wish, where nobody has looked yet."""
+    def of(self, config: GrpoConfig, now: float, *, wish: bool = True) -> p.PromptsLook | None:
+        """What was found in the prompts of this configuration; None, and if it is of use a `wish`, where nobody has looked yet."""
         whole = config.model_dump(mode="json")
         key = digest(repr([whole["model"]["source"], whole["task"], config.sampling.max_new_tokens]))
         with self._lock:
@@ -39,17 +39,18 @@ class Looks:
             old = (
                 now - at > WISHED_SECONDS
             )  # a model may be mended meanwhile; the worker keeps what it found in the same rows
-            if look is None or old:
+            if wish and (look is None or old):
                 self._wished[key] = now, whole
                 _cut(self._wished)
             return None if look is not None and old and look.problem else look
 
     def wish(self, sources: Iterable[str], now: float) -> p.LookWish | None:
         """The newest wish for one of these models, which is then this worker's."""
+        have = set(sources)
         with self._lock:
             for key, (at, config) in reversed(self._wished.items()):
                 model = config["model"]
-                if now - at < WISHED_SECONDS and isinstance(model, dict) and model["source"] in set(sources):
+                if now - at < WISHED_SECONDS and isinstance(model, dict) and model["source"] in have:
                     del self._wished[key]
                     return p.LookWish(key=key, config=config)
         return None
@@ -71,20 +72,15 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
     """What a form says of the prompts of a person's own rows, as the model reads them."""
     if not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
         return
-    found, field = looks.of(config, now), "task.prompt_column"
+    field, source = "task.prompt_column", config.model.source
+    free = checkpoint_of(source) is None and any(
+        source.startswith("builtin:") or source in {one.source for one in worker.models if one.problem is None}
+        for worker in alive
+        if not (isinstance(worker, Worker) and worker.run_id is not None)
+    )
+    found = looks.of(config, now, wish=free)
     if found is None:
-        source = config.model.source
-        free = any(
-            source.startswith("builtin:") or source in {one.source for one in worker.models if one.problem is None}
-            for worker in alive
-            if not (isinstance(worker, Worker) and worker.run_id is not None)
-        )
-        looks_now = free and checkpoint_of(source) is None
-        text = (
-            NOT_LOOKED
-            if looks_now
-            else f"{NOT_LOOKED}: no free worker has it; the run looks at every prompt before its first step"
-        )
+        text = NOT_LOOKED if free else f"{NOT_LOOKED}; the run looks at every prompt before its first step"
         yield Message(level="info", field=field, text=text)
         return
     if found.problem:
@@ -94,7 +90,7 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
         yield Message(level="error", field=field, text=found.problem, fix=fix)
     for remark in found.remarks:
         yield Message(level="warning", field=field, text=remark)
-    if not found.problem and not found.unfit:
+    if found.prompts and not found.problem and not found.unfit:
         yield Message(
             level="info",
             field=field,

@@ -120,6 +120,8 @@ def text_in(message: Any) -> str:
 
 
 def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
     if (fields := _fields(part)) is None:
         return _shown(part)
     return fields["text"] if isinstance(fields.get("text"), str) else f"[{fields.get('type', 'something')}]"

@@ -63,15 +63,16 @@ class AsyncWatcher(Watcher):
         for one in self._trained:
             groups.setdefault(one.group_id, []).append(one)
         self._trained = []
-        told = [self._safely(self._group, of, state.global_step - 1) for of in groups.values()]
-        if not all(told):
+        whole = [self._safely(self._group, of, state.global_step - 1) for of in groups.values()]
+        if not all(whole):
             self._tell("lost", state.global_step - 1)
         if not control.should_log:
             self._end_step()
 
     def _group(self, samples: list[Any], step: int) -> None:
         prompt, completions = samples[0].prompt, [self._completion(one) for one in samples]
-        self._tell("group", Group(question(prompt), completions, prompt_text=text_of(prompt)), step)
+        if not self._tell("group", Group(question(prompt), completions, prompt_text=text_of(prompt)), step):
+            raise RuntimeError("a group could not be handed over")
 
     def _completion(self, sample: Any) -> Completion:
         mask = np.asarray(sample.completion_mask, bool)
@@ -84,7 +85,11 @@ class AsyncWatcher(Watcher):
             turns=turns,
             reward=sample.metrics.get("reward"),
             advantage=sample.advantage,
-            rewards={name[8:]: value for name, value in sample.metrics.items() if name.startswith("rewards/")},
+            rewards={
+                name.removeprefix("rewards/"): value
+                for name, value in sample.metrics.items()
+                if name.startswith("rewards/")
+            },
             tokens=Tokens(ids, trained=trained, sampling_logprob=sampled, advantage=advantages),
             finish_reason="stop" if len(ids) and int(ids[-1]) in self._ends else "length",
         )

@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import LookFound, LookWish, PromptsLook
 from worker.errors import Interrupted, RunFailure
@@ -34,17 +33,13 @@ class Looker:
 
     def _look(self, wish: LookWish) -> None:
         try:
-            if (look := self.found(wish)) is not None:
-                self._worker.client.looked(LookFound(key=wish.key, look=look))
+            self._worker.client.looked(LookFound(key=wish.key, look=self.found(wish)))
         except (Interrupted, Unreachable, ApiError) as left:
             log.info("a look at prompts was left: %s", left)
 
-    def found(self, wish: LookWish) -> PromptsLook | None:
-        """What the run would find before its first step, or why it would not come so far; None: not now. Raises Interrupted."""
+    def found(self, wish: LookWish) -> PromptsLook:
+        """What the run would find before its first step, or why it would not come so far. Raises Interrupted."""
         worker, settings = self._worker, self._worker.settings
-        config = RUN_CONFIG.validate_python(wish.config)
-        if not isinstance(config, GrpoConfig):
-            return None
 
         def show(*_: object) -> None:
             if worker.held or worker.shutting_down():
@@ -52,16 +47,14 @@ class Looker:
 
         counts = PromptsLook()
         try:
+            config = GrpoConfig.model_validate(wish.config)
             source = resolve(
                 config.model.source, converted=settings.models, root=settings.model_root, checkpoint=None, make=False
             )
             if source.name and not Path(source.location).is_dir():
-                return None  # it is made when a run needs it
-            items, reader = (
-                load_items(config.task, fetch_upload=worker.client.upload_content),
-                Reader.of(*load_reader(source)),
-            )
-            given = reader, config.sampling.max_new_tokens, show, kept_below(settings.home)
+                return PromptsLook(remarks=["the model is made when a run needs it: its prompts are looked at then"])
+            items = load_items(config.task, fetch_upload=worker.client.upload_content)
+            given = Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, kept_below(settings.home)
             found = look_at([*items.train, *items.held_out], *given)
             counts = PromptsLook(prompts=found.prompts, longest=found.longest, unfit=len(found.unfit))
             remarks = fit(items, config.task, *given)[1]

@@ -196,7 +196,7 @@ class _Reading:
             )
         warmup, share = self.of("warmup_steps", 0), self.of("warmup_ratio", 0.0)
         name = "warmup_steps" if warmup else "warmup_ratio"
-        share = warmup if isinstance(warmup, float) and 0 < warmup < 1 else share
+        share = warmup if isinstance(warmup, float) and 0 < warmup < 1 else (0.0 if warmup else share)
         total, made_of = self.of("max_steps", -1), ("warmup_steps", "warmup_ratio")
         if kind == "constant" and (warmup or share):  # transformers' constant schedule takes no warm-up
             self.put("optimizer.warmup_steps", 0, *made_of)

@@ -114,13 +114,18 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
     if row is None:
         return True
     failures, status = row["failures"] + 1, "failed"
-    if sent.retryable and failures < terms.max_failures and not _same(tx, run_id, sent):
+    repeated = sent.retryable and failures < terms.max_failures and _same(tx, run_id, sent)
+    if sent.retryable and failures < terms.max_failures and not repeated:
         status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
     # in the run's log, where the next attempt leaves it
-    line = p.LogLine(level="error", message=_ended(sent.attempt, sent))
-    events.log(tx, run_id, sent.attempt, line, at)
+    events.log(tx, run_id, sent.attempt, p.LogLine(level="error", message=_ended(sent.attempt, sent)), at)
+    if repeated:
+        text = (
+            "the attempt before ended so in the same step, and it is not tried again: mend the cause, then press Retry"
+        )
+        events.log(tx, run_id, sent.attempt, p.LogLine(level="warning", message=text), at)
     return False
 
 

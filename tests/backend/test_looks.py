@@ -50,16 +50,14 @@ def look(backend: Backend, worker: Worker) -> None:
     """What an idle worker does: it asks for a run, and takes the wish that comes instead."""
     reply = worker.ask()
     assert reply.look is not None
-    found = Looker(worker).found(reply.look)
-    assert found is not None
-    backend.client.looked(p.LookFound(key=reply.look.key, look=found))
+    backend.client.looked(p.LookFound(key=reply.look.key, look=Looker(worker).found(reply.look)))
 
 
 def test_a_free_worker_looks_at_every_prompt_and_the_form_says_what_it_found(backend: Backend, tmp_path: Path) -> None:
     worker = free_worker(backend, tmp_path)
     config = asking(backend, "Calculate 2 + 2 x 6", "Calculate 1 + 1 x 2", "Calculate 3 + 1 x 2")
     [unknown] = of_prompts(backend, config)
-    assert unknown.text.startswith(f"{NOT_LOOKED}: no free worker has it")
+    assert unknown.text == f"{NOT_LOOKED}; the run looks at every prompt before its first step"
     assert worker.ask().claim is None  # heard of; the wish is another worker's now
     [waiting] = of_prompts(backend, config)
     assert (waiting.level, waiting.text) == ("info", NOT_LOOKED)

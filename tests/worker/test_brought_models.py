@@ -169,7 +169,16 @@ def test_all_weights_or_new_adapters_train_from_an_adapter(brought: Brought, tmp
     trains_as_plain(policy)
 
 
+def _copied_in_eight_bits(brought: Brought) -> None:
+    held = load_file(brought.folder / "model.safetensors")
+    save_file({name: each.to(torch.int8) for name, each in held.items()}, brought.folder / "consolidated.safetensors")
+
+
 UNUSUAL: dict[str, Callable[[Brought], object]] = {
+    "a mask of truths beside the weights": lambda one: one.weights(
+        lambda held: {**held, "rotary_emb.inv_freq": torch.ones(4, 4, dtype=torch.bool)}
+    ),
+    "a copy in eight bits": _copied_in_eight_bits,
     "weights that the model does not use": lambda one: one.weights(
         lambda held: {**held, "vision.proj": torch.zeros(3)}
     ),
@@ -185,7 +194,8 @@ UNUSUAL: dict[str, Callable[[Brought], object]] = {
 def test_unusual_files_train_and_are_remarked_on(brought: Brought, change: Callable[[Brought], object]) -> None:
     change(brought)
     policy = load_policy(Model(), brought.source, CPU)
-    unused = change in (UNUSUAL["weights that the model does not use"], UNUSUAL["fewer layers than its files hold"])
+    silent = ("a mask of truths beside the weights", "half precision", "twice in its folder", "a copy in eight bits")
+    unused = not any(change is UNUSUAL[name] for name in silent)
     assert [("does not use: " in remark) for remark in policy.remarks] == [True] * unused
     trains_as_plain(policy)
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from worker.errors import RunFailure
 
-_THINK = "<think>"
+THINK = "<think>"
 _PROBE = "An answer, 4711."  # which no template writes itself
 
 
@@ -67,8 +67,9 @@ class Chat:
 
     @cached_property
     def special(self) -> set[int]:
-        """The tokens that no text is made of."""
-        return {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
+        """The tokens that no text is made of: added ones may be runs of blanks."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {*self.tokenizer.all_special_ids, *(place for place, token in added if token.special)}
 
     @cached_property
     def marks(self) -> set[str]:
@@ -92,7 +93,7 @@ class Chat:
     @cached_property
     def strips_thoughts(self) -> bool:
         """Whether the template leaves out of an assistant's turn what stands between <think> and </think>."""
-        return self._behind() is not None and self._behind(f"<think>{_PROBE}</think>{_PROBE}") is None
+        return self._behind() is not None and self._behind(f"{THINK}{_PROBE}</think>{_PROBE}") is None
 
     def _behind(self, answer: str = _PROBE, then: Sequence[dict[str, str]] = ()) -> str | None:
         """What the template writes behind an assistant's answer; None if it does not write the answer whole, or at all."""
@@ -149,8 +150,8 @@ class Chat:
         It ends where sampling would end: after the token that ends a completion, without the blanks that templates put behind it.
         """
         prompt, chat = self.text(item), self.is_rendered(item)
-        if prompt.rstrip().endswith(_THINK) and answer.lstrip().startswith(_THINK):
-            answer = answer.lstrip().removeprefix(_THINK).removeprefix("\n")  # it is opened already
+        if prompt.rstrip().endswith(THINK) and answer.lstrip().startswith(THINK):
+            answer = answer.lstrip().removeprefix(THINK).removeprefix("\n")  # it is opened already
         text = prompt + answer
         if chat:
             turns = [*(item.messages or ()), {"role": "assistant", "content": answer}]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -120,7 +121,11 @@ def load_reader(source: Pretrained) -> tuple[PreTrainedTokenizerBase, PreTrained
 def _configuration(source: Pretrained) -> PreTrainedConfig:
     """Raises RunFailure if a model of this configuration cannot be trained."""
     config = cast(PreTrainedConfig, _from_pretrained(AutoConfig, source))
-    if why := why_untrainable(config):
+    with opening(partial(_unavailable, source)):
+        why = why_untrainable(config)
+        if why is None and Path(source.location).is_dir():
+            why = why_no_numbers(Path(source.location))
+    if why:
         raise _unavailable(source, f"{why}.")
     return config
 
@@ -131,8 +136,6 @@ def _causal_lm(source: Pretrained, remarks: list[str]) -> PreTrainedModel:
         folder = Path(source.location)
         return merged(with_adapter(_causal_lm(source.base, remarks), folder), folder)
     _configuration(source)
-    if Path(source.location).is_dir() and (why := why_no_numbers(Path(source.location))):
-        raise _unavailable(source, f"{why}.")
     model, found = cast(
         tuple[PreTrainedModel, dict[str, Any]],
         _from_pretrained(

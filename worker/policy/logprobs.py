@@ -206,16 +206,7 @@ class TrainingPass:
             tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, most, prompt_tokens=most), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
-                try:
-                    with torch.enable_grad(), recomputing(self._model):  # the way that trains
-                        logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
-                except (AttributeError, TypeError, RuntimeError) as error:
-                    if not self._paths or of_device(error):
-                        raise
-                    return f"missing ({type(error).__name__}) and so"
-                with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
-                    apart, allowed = self.apart_from_plain(few, logprob_M)
-            own = "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
+                own = _apart(self, few, below=below)
             if difference := max(self._ranks.gather(own)):
                 return difference
         return ""
@@ -263,6 +254,23 @@ class TrainingPass:
             support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
         hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None
         return hidden_M_H, TokenStatistics(logprob_M, entropy_M, support_logprob_M)
+
+
+def _apart(passing: TrainingPass, few: TokenBatch, *, below: bool) -> str:
+    """How far the path is from the plain one, in words; "" for no more than rounding. A path that raises is as far as can be.
+
+    Raises what the plain one raises, and an error of the device.
+    """
+    try:
+        with torch.enable_grad(), recomputing(passing._model):  # the way that trains
+            logprob_M = passing._by(passing.path, few, 1.0)[1].logprob_M.detach()
+    except (AttributeError, TypeError, RuntimeError) as error:
+        if passing.path == "plain" or of_device(error):
+            raise
+        return f"missing ({type(error).__name__}: {str(error).partition(chr(10))[0]:.200}) and so"
+    with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
+        apart, allowed = passing.apart_from_plain(few, logprob_M)
+    return "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
 
 
 def _row_by_row(model: PreTrainedModel | PeftModel, batch: TokenBatch) -> Tensor:

@@ -3,7 +3,6 @@
 No weight is loaded: dimensions come from config.json, the number of parameters from the headers of the safetensors files.
 """
 
-import json
 import logging
 import os
 import threading
@@ -27,14 +26,14 @@ from worker.errors import RunFailure
 from worker.failure import opening
 from worker.policy import adapter
 from worker.policy.sources import SHARDS, resolve
-from worker.policy.trainable import why_no_numbers, why_untrainable
+from worker.policy.trainable import WEIGHTS, read_by_the_loader, why_no_numbers, why_untrainable
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 DEEPEST = 3  # folders below the model root
 _TRAINABLE = frozenset(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_CONFIG = "config.json"
 _NAMED: TypeAdapter[str] = TypeAdapter(ModelSource)
 Stamp = tuple[str, int, int]
 
@@ -129,28 +128,13 @@ def _described(source: str, folder: Path) -> OfferedModel:
 
 def _missing_weights(folder: Path) -> str | None:
     """What a model below the root lacks to be loaded; None if it has its weights."""
-    wanted = _read_by_the_loader(folder)
+    wanted = read_by_the_loader(folder)
     if gone := sorted(name for name in wanted if not (folder / name).is_file()):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         return f"it lacks {gone[0]:.100}{more}, which its {SHARDS} names; copy or download its weights again"
     if wanted:
         return None
-    return f"it has no weights in a safetensors file that is loaded; put {_WEIGHTS} beside its config.json"
-
-
-def _read_by_the_loader(folder: Path) -> set[str]:
-    """The files that transformers takes the weights from: others may hold them once more, as `consolidated.safetensors` does.
-
-    Raises ValueError.
-    """
-    if (folder / _WEIGHTS).is_file():
-        return {_WEIGHTS}
-    if not (folder / SHARDS).is_file():
-        return set()
-    try:
-        return {str(shard) for shard in json.loads((folder / SHARDS).read_text())["weight_map"].values()}
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        raise ValueError(f"its {SHARDS} cannot be read; copy it again") from None
+    return f"it has no weights in a safetensors file that is loaded; put {WEIGHTS} beside its config.json"
 
 
 @lru_cache(maxsize=2 * MOST_MODELS)
@@ -158,7 +142,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     """What the files say, read once for each state of them. Raises RunFailure."""
     with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        weights = [name for name, *_ in stamps if name in _read_by_the_loader(folder)]
+        weights = [name for name, *_ in stamps if name in read_by_the_loader(folder)]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
         kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
         if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):

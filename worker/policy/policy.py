@@ -29,7 +29,7 @@ _ACTIVATION_BYTES = 3 * 2**29
 class Policy:
     """A causal language model that can be sampled, trained, and compared with the weights it began with.
 
-    Weights are float32. Where several processes train, each holds its part of them. Nothing is dropped, in training neither.
+    Weights are float32. Where several processes train, each holds its part of them. Dropout is off, in training too.
     """
 
     def __init__(

@@ -27,14 +27,13 @@ def recomputes(model: torch.nn.Module) -> bool:
 def recomputing(model: torch.nn.Module) -> Iterator[None]:
     """Let the layers recompute their activations, where the model was set up so; the rest stays in evaluation mode.
 
-    transformers recomputes only in training mode, and training mode of the whole model would turn dropout on.
+    transformers recomputes only in training mode. Some layers read then, at each pass, from the configuration what they drop.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     layers = [layer for layer in layers if getattr(layer, "gradient_checkpointing", False)]
     configs = {
         id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
     }
-    # some layers read there, at each pass, what they drop
     dropped = [(config, _drops(config)) for config in configs.values() if layers]
     for layer in layers:
         layer.training = True

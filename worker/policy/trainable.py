@@ -1,12 +1,14 @@
 """Which models cannot be trained here, by their configuration: it is said before one is chosen, and before one is loaded."""
 
-from collections import Counter
+import json
 from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from worker.policy.sources import SHARDS
 
 _RECURRENT = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba", "recurrent"})
 """Kinds of layers (`layer_types`) that keep a state in place of keys and values."""
@@ -36,17 +38,37 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
 
 
 _NUMBERS = frozenset({"F16", "BF16", "F32", "F64"})
+WEIGHTS = "model.safetensors"
+
+
+def read_by_the_loader(folder: Path) -> set[str]:
+    """The files that transformers takes the weights from: others may hold them once more, as `consolidated.safetensors` does.
+
+    Raises ValueError.
+    """
+    if (folder / WEIGHTS).is_file():
+        return {WEIGHTS}
+    if not (folder / SHARDS).is_file():
+        return set()
+    try:
+        return {str(shard) for shard in json.loads((folder / SHARDS).read_text())["weight_map"].values()}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"its {SHARDS} cannot be read; copy it again") from None
 
 
 def why_no_numbers(folder: Path) -> str | None:
-    """Why the weights of a folder cannot be trained, by the headers of its files: most of them are integers, or in eight bits."""
-    kinds: Counter[str] = Counter()
-    for file in folder.glob("*.safetensors"):
-        with suppress(OSError, SafetensorError), safe_open(file, "np") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 — no mapping
-                part = tensors.get_slice(name)
-                kinds[part.get_dtype()] += len(part.get_shape()) > 1
-    odd = {kind for kind, count in kinds.items() if count and kind not in _NUMBERS}
+    """Why the weights of a folder cannot be trained, by the headers of its files: one is stored as integers, or in eight bits.
+
+    Raises ValueError if the index of its files cannot be read.
+    """
+    odd = set[str]()
+    for name in read_by_the_loader(folder):
+        with suppress(OSError, SafetensorError), safe_open(folder / name, "np") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 — no mapping
+                part = tensors.get_slice(key)
+                # masks and positions are integers in sound models, too
+                if key.endswith("weight") and len(part.get_shape()) > 1 and part.get_dtype() not in _NUMBERS:
+                    odd.add(part.get_dtype())
     if not odd:
         return None
     return f"weights of it are stored as {', '.join(sorted(odd))}, as quantized ones are, and those cannot be trained"

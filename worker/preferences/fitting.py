@@ -6,7 +6,7 @@ from itertools import islice
 
 from backend.contract.preference import DatasetPairs, SampledPairs
 from worker.errors import RunFailure
-from worker.policy.chat import error_line
+from worker.policy.chat import THINK, error_line
 from worker.policy.policy import Policy
 from worker.preferences.objective import Objective
 from worker.preferences.pairs import Pair, Pairs
@@ -36,7 +36,7 @@ def fit(
     stripped = (
         isinstance(trained, Policy)
         and trained.chat.strips_thoughts
-        and any("<think>" in one.text for pair in every for one in (pair.chosen, pair.rejected))
+        and any(THINK in one.text for pair in every for one in (pair.chosen, pair.rejected))
     )
     said = [STRIPPED] if stripped else []
     if not unfit:

@@ -147,6 +147,7 @@ class PairTrainer:
     ) -> None:
         """`make_room` gives memory back that an examination holds, and says whether there was any."""
         self._config, self._objective, self._pairs = config, objective, pairs
+        self._looking = channels.fetching(config.budget.steps)
         self._examination = examination
         self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps, make_room=make_room)
         self._attempt = Attempt(
@@ -165,7 +166,7 @@ class PairTrainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
             self._pairs, remarks = fit(
-                self._pairs, self._config.pairs, self._objective, partial(self._attempt.show, "prompts")
+                self._pairs, self._config.pairs, self._objective, partial(self._looking, "prompts")
             )
             self._announce()
             for remark in remarks:

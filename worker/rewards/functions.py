@@ -214,15 +214,15 @@ def python_scores(
 
     answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
     of_verl = VERL in names and "completions" not in names
-    open_ = frozenset(ANSWERS) if of_verl and takes_all else open_  # verl gives it all four
-    asked = [name for name in ANSWERS if name in open_ and name not in arguments]
+    asked = [name for name in ANSWERS if (name in open_ or (of_verl and takes_all)) and name not in arguments]
     if "completion" in names or of_verl:
         alone = []
         for one, answer in zip(completions, answers, strict=True):
             given = {**dict.fromkeys(asked, answer), **_columns(one)}
             given |= {"completion": one.text, "prompt": one.question, "answer": answer}
             if of_verl:  # a struct that became columns with a dot is one again
-                info = {name[11:]: value for name, value in given.items() if name.startswith("extra_info.")}
+                apart = {tuple(name.split(".", 1)): value for name, value in given.items()}
+                info = {name[1]: value for name, value in apart.items() if name[0] == "extra_info" and len(name) == 2}
                 given = {"data_source": "", "extra_info": info, **given, VERL: one.text}
             alone.append(call(given))
         return [one.get("score", one) if of_verl and isinstance(one, dict) else one for one in alone]

@@ -180,9 +180,11 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
         if (reason := _why_not(module, name, found)) is None:
             of_it = {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(name, found)}
             functions.append(of_it)
-        elif reason and len(passed_over) < MOST_PASSED_OVER:
-            passed_over[name[:SHORT]] = reason[:SHORT]
-            wrong += [f"{file}, {reason}"] * (_says_reward(name) and _is_of(module, found))
+        elif reason:
+            if len(passed_over) < MOST_PASSED_OVER:
+                passed_over[name[:SHORT]] = reason[:SHORT]
+            if _says_reward(name) and _is_of(module, found):
+                wrong.append(f"{file}, {reason}")
     if not functions and not wrong:
         wrong.append(f"{file} has no reward: write a function that takes {TAKES}")
     return {"name": file, "functions": functions, "passed_over": passed_over, "error": "\n".join(wrong) or None}

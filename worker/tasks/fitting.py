@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from backend.contract.task import Dataset
 from worker.errors import RunFailure
-from worker.policy.chat import Chat, context_of, embedded, error_line
+from worker.policy.chat import THINK, Chat, context_of, embedded, error_line
 from worker.ranks.ranks import ALONE, Ranks
 from worker.tasks.items import Item, Items, Prompted
 
@@ -27,6 +27,7 @@ BATCH = 512  # prompts between two looks at whether somebody asked to end
 KEPT = 200  # results; the oldest go
 MOST_NAMED = 5  # reasons
 ROWS_NAMED = 3  # of each
+MORE = "are more than the model's context"  # which fewer new tokens may mend
 _FORM = 1  # of what is kept: another one when a look finds other things
 Show = Callable[[str, int, int], None]
 LOOKING = "prompts"  # the phase
@@ -68,7 +69,7 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
 
     `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results.
     """
-    place = None if kept is None else kept / f"{_key(items, reader, new_tokens)}.json"
+    place = None if kept is None else kept / f"{_key(items, reader, new_tokens, show)}.json"
     if place is not None and (found := _read(place)) is not None:
         return found
     unfit: dict[int, str] = {}
@@ -85,7 +86,7 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
             longest = max(longest, len(ids))
             if why := _why_not(items[at], text, len(ids), reader.context, new_tokens):
                 unfit[at] = why
-            thinking += text.endswith(("<think>", "<think>\n"))
+            thinking += text.rstrip().endswith(THINK)
             rendered_twice += items[at].messages is not None and any(mark in items[at].question for mark in marks)
     look = Look(len(items), longest, unfit, tuple(_remarks(items, reader.chat, rendered_twice, thinking)))
     if place is not None:
@@ -114,8 +115,10 @@ def _why_not(item: Item, text: str, tokens: int, context: int | None, new_tokens
     """Why the prompt cannot be asked; "" if it can. A template that expects another form leaves messages out; blanks may differ."""
     if not tokens:
         return "it has no tokens; give it some text, or a chat template"
+    if context is not None and tokens >= context:
+        return f"its {tokens:,} tokens alone fill the model's context ({context:,})"
     if context is not None and tokens + new_tokens > context:
-        return f"{tokens:,} tokens and {new_tokens:,} new ones are more than the model's context of {context:,}"
+        return f"{tokens:,} tokens and {new_tokens:,} new ones {MORE} of {context:,}"
     written = ""
     for message in item.messages or ():
         if message["content"].strip() not in text:
@@ -168,7 +171,8 @@ def fit(
     wanted = getattr(task, "leave_out_unfit", False)
     if not enough or not wanted:
         raise unfit(asked, task, look, too_few=wanted)
-    said = f"{len(gone):,} of {look.prompts:,} prompts are left out; the first: {next(iter(look.unfit.values()))}"
+    at, why = next(iter(look.unfit.items()))
+    said = f"{len(gone):,} of {look.prompts:,} prompts are left out; the first: {_names([asked[at]], task)}: {why}"
     return replace(items, train=train, held_out=held_out, parts=parts), (*look.remarks, said)
 
 
@@ -184,7 +188,7 @@ def unfit(items: Sequence[Item], task: Prompted, look: Look, *, too_few: bool = 
     named = [f"{_names(some, task)}: {why}" for why, some in islice(by_reason.items(), MOST_NAMED)]
     others = len(look.unfit) - sum(len(some) for some in islice(by_reason.values(), MOST_NAMED))
     advice = ["mend them", "choose another model"]
-    if any("context of" in why for why in by_reason):
+    if any(MORE in why for why in by_reason):
         advice.append("lower max_new_tokens")
     if any(message["role"] == "system" for at in look.unfit for message in items[at].messages or ()):
         advice.append("clear system_prompt, if it is that which the template refuses")
@@ -210,16 +214,22 @@ def _names(some: Sequence[Item], task: Prompted) -> str:
     return f"{named}{more}{column}"
 
 
-def _key(items: Sequence[Item], reader: Reader, new_tokens: int) -> str:
+def _key(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show) -> str:
     tokenizer: Any = reader.chat.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    how = repr(tokenizer)
+    how = repr(sorted(tokenizer.get_vocab().items()))
     if backend is not None:  # but for what each call sets anew
         how = repr({**json.loads(backend.to_str()), "truncation": None, "padding": None})
-    hashed = sha256(repr((_FORM, reader.context, reader.chat.rows, new_tokens, tokenizer.chat_template)).encode())
+    hashed = sha256(
+        repr(
+            (_FORM, reader.context, reader.chat.rows, new_tokens, sorted(reader.chat.stop_ids), tokenizer.chat_template)
+        ).encode()
+    )
     hashed.update(how.encode())
     hashed.update(repr(sorted(map(str, tokenizer.special_tokens_map.items()))).encode())
-    for item in items:
+    for at, item in enumerate(items):
+        if at % BATCH == 0:
+            show(LOOKING, 0, len(items))
         hashed.update(repr((item.question, item.messages)).encode(errors="surrogatepass"))
     return hashed.hexdigest()[:32]
 
