@@ -24,7 +24,8 @@ LONGEST_FILE = 2**17
 NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids"})
 """Columns of the data that a call leaves out, as TRL's does; at the plural ones TRL fails."""
 
-RESERVED = NO_COLUMNS | {"answer", "trainer_state", "log_extra", "log_metric"}
+OF_TRL = frozenset({"trainer_state", "log_extra", "log_metric"})  # which only a trainer of TRL's has
+RESERVED = NO_COLUMNS | OF_TRL | {"answer"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
 VERL = "solution_str"
@@ -242,6 +243,8 @@ def _signature(name: str, function: Callable[..., object]) -> dict[str, object]:
     takes_all = any(it.kind == it.VAR_KEYWORD for it in parameters.values())
     if not any(one in parameters for one in SCORED) and not (takes_all and _says_reward(name)):
         raise ValueError(f"{name} takes neither {TAKES.replace(' or ', ' nor ')}; name a parameter so")
+    if theirs := [one for one, it in parameters.items() if one in OF_TRL and it.default is it.empty]:
+        raise ValueError(f"{name} takes {theirs[0]}, which only TRL's trainer has: give it a default, None for example")
     numbers = {one: it.default for one, it in parameters.items() if isinstance(it.default, int)}
     if large := next((one for one, value in numbers.items() if abs(value) >= 2**63), None):
         raise ValueError(f"the default of {large} in {name} has too many digits for a form: make it None")

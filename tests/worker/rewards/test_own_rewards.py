@@ -83,7 +83,7 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         "import json\nfrom shared import reward as imported_reward\n"
         "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None, end=float('inf')):\n"
         '    """Short ones."""\n    return 1\n'
-        "def rare_reward(completions, topic, *, prompts, log_metric, answer, **columns):\n    return [1] * len(completions)\n"
+        "def rare_reward(completions, topic, *, prompts, answer, log_metric=None, **columns):\n    return [1] * len(completions)\n"
         "def helper(completion):\n    return 0\ndef lower(text):\n    return text\nclass Judge:\n    def __call__(self, completions):\n        return []\n"
         "reward_by = Judge()\n_hidden = lambda completion: 1\n"
     )
@@ -121,6 +121,7 @@ WRONG = [
     (f"def reward(completion, most=0x{'f' * 5000}):\n    return 1\n", ", line 1: the default of most in reward has too many digits"),
     ("def reward(completion):\n    return 1\nreward.__signature__ = 'none'\n", ", line 1: unexpected object 'none' in __signature__"),
     ("def reward(text):\n    return 1\n", ", line 1: reward takes neither completion"),
+    ("def reward(completions, trainer_state):\n    return []\n", ", line 1: reward takes trainer_state, which only TRL's trainer has"),
     ("eval('1 +')\n", ", line 1: SyntaxError"),
     ("x = '\ud800'\n", " is not UTF-8 (byte 6)"),
     (f"x = '{'x' * 2**17}'\n", " is longer than 128 KiB"),
