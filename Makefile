@@ -17,6 +17,8 @@ VLLM ?= .vllm
 RAY ?= .ray
 # The same for make test-trainers: other trainers, of which only some classes are used.
 TRAINERS ?= .trainers
+# The same for make test-formats: the newest releases of trainers whose files are read, and files by their writers.
+FORMATS ?= .formats
 # The same for make test-deploy: an environment for each launcher.
 LAUNCHERS ?= .launchers
 # They wait for pages as a person does, and go first wherever both want a core. Two of the others keep busy what is over: with
@@ -31,7 +33,7 @@ COSTS := .pytest_cache/costs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-formats test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-chance bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -95,6 +97,10 @@ test-trainers: $(TRAINERS)/unsloth/.ready ## The hooks for verl and SkyRL, calle
 	$(TRAINERS)/bin/python -m pytest tests/real_trainers/test_hooks.py -m trainers -s --durations 5
 	$(TRAINERS)/unsloth/bin/python -m pytest tests/real_trainers/test_unsloth.py -m trainers -s --durations 5
 
+test-formats: $(VENV)/.test ## Files by the writers of the newest verl, verifiers, TRL and tinker-cookbook (minutes; installs 300 MB into .formats, or FORMATS=folder)
+	$(BIN)/python tests/real_trainers/newest_files.py $(FORMATS); moved=$$?; \
+	GROUPSCOPE_TEST_FOREIGN=$(abspath $(FORMATS)/files) PYTHONPATH=$(abspath $(FORMATS)/trl) $(BIN)/python -m pytest tests/scripts/test_import_verl.py tests/scripts/test_import_others.py tests/scripts/test_import_trl.py --durations 5 && test $$moved = 0
+
 test-slurm: $(VENV)/.test slurm ## Jobs on a real Slurm of two nodes on this machine (root on Debian; a quarter of an hour)
 	$(BIN)/python -m pytest -m slurm -s --durations 10
 
@@ -133,6 +139,9 @@ bench-uploads: $(VENV)/.test ## Upload 1 GB of JSON lines and 200 MB of CSV, and
 
 bench-imports: $(VENV)/.test ## Import 512,000 completions of verl's, and token values, and measure seconds and memory (minutes)
 	$(BIN)/python benchmarks/imports.py $(ARGS)
+
+bench-chance: $(VENV)/.test ## How often chance looks like something that is paid for, and how often a spread lies outside of its interval (ten minutes)
+	$(BIN)/python benchmarks/chance.py $(ARGS)
 
 bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py

@@ -15,6 +15,7 @@ from backend.bucket.bucket import Bucket
 from backend.clock import Clock, Terms
 from backend.contract.queries import LAST_STEP, PageQuery
 from backend.events import Broadcast
+from backend.looks import Looks
 from backend.ranks import RanksHeard
 from backend.reserve import Reserve, is_disk_full
 from backend.settings import Settings
@@ -26,8 +27,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Services:
-    """Settings, database, clock, the bell that wakes the event streams, what is known of the processes of runs, and how many uploaded
-    files are read, and windows of completions studied, at once.
+    """Settings, database, clock, the bell that wakes the event streams, what is known of the processes of runs, what
+    workers found in prompts, and how many uploaded files are read, and windows of completions studied, at once.
 
     Either takes a processor, and a file up to a gigabyte; the others wait without a thread.
     """
@@ -38,6 +39,7 @@ class Services:
     broadcast: Broadcast
     reserve: Reserve
     ranks: RanksHeard = field(default_factory=RanksHeard)
+    looks: Looks = field(default_factory=Looks)
     conversions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     studies: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 

@@ -1,13 +1,16 @@
 """What a completion says: its text in its frame, folded or whole, and a conversation turn by turn. Every letter from elsewhere is escaped."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+import streamlit as st
+
 from backend.contract.conversation import Turn, stretches
 from backend.contract.groups import CompletionData
-from dashboard.format import count, counted, signed
-from dashboard.text import in_html
+from dashboard.format import count, counted, plain, signed
+from dashboard.text import in_html, unturned
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
 TURN_LINES = 6  # the same of one turn
@@ -17,11 +20,12 @@ UNTRAINED = "not trained on"
 
 @dataclass(frozen=True)
 class TextLook:
-    """How texts are shown: with signs for white space, in full, and how many letters fit into a line."""
+    """How texts are shown: with signs for white space, in full, how many letters fit into a line, and rendered as Markdown."""
 
     visible: bool = False
     full: bool = False
     columns: int = 44
+    markdown: bool = False
 
 
 def text_html(completion: CompletionData, shown: TextLook) -> str:
@@ -102,3 +106,33 @@ def _cut(text: str, lines: int, columns: int) -> int:
     place = min(place, len(text))
     near = max(text.rfind(" ", max(0, place - 20), place), text.rfind("\n", max(0, place - 20), place))
     return near + 1 if near >= 0 else place
+
+
+# Where an invisible joiner takes its meaning from what would load, lead elsewhere, be HTML, or be a sign of Streamlit's own. In
+# code, too: what is code to this program and none to the browser's would be a way in.
+_HARM = re.compile(
+    r"(?<=\])(?=[(\[:])"
+    r"|(?<=!)(?=\[)|(?<=<)(?=[a-z/!?-])|(?<=&)(?=#?\w+;)|(?<=ht)(?=tp)|(?<=w)(?=ww)|(?<=@)|(?<=:)(?=[\w/+-]+[:\[])"
+    r"|(?<=\\)(?=html|href|url|includegraphics)|(?<=-)(?=>|-\w)|(?<=[<>~])(?==)",
+    re.IGNORECASE,
+)
+# As most models write mathematics.
+_INLINE = re.compile(r"(?<!\\)\\\(((?:(?!\\[()]).)+)\\\)")
+_BLOCK = re.compile(r"(?<!\\)\\\[((?:(?!(?<!\\)\\[\[\]]).)+)(?<!\\)\\\]", re.DOTALL)
+RENDERED = 20_000  # characters of a text; more of them would keep a browser busy
+
+
+def draw_rendered(completion: CompletionData, key: str, *, full: bool) -> None:
+    """A completion's text with its Markdown and mathematics rendered, without images, links and HTML."""
+    with st.container(key=f"rendered-{'full' if full else 'short'}-{key}"):
+        for turn, text in (
+            stretches(completion.text, completion.turns) if completion.turns else [(None, completion.text)]
+        ):
+            if turn is not None:
+                st.caption(plain(" · ".join(_who(turn))))
+            calm = _HARM.sub("\u2060", unturned(text[:RENDERED]))
+            st.markdown(_BLOCK.sub(r"\n$$\n\1\n$$\n", _INLINE.sub(r"$\1$", calm)))
+            if len(text) > RENDERED:
+                st.caption(
+                    f"{count(len(text) - RENDERED)} more characters are not rendered: switch Markdown off to read them."
+                )

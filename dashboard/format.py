@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from backend.contract.records import REWARD_STEPS, Run
 from dashboard.text import unturned
@@ -135,9 +135,9 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
     return "just now" if seconds < 10 else f"{int(seconds)} s ago"
 
 
-def absolute(moment: datetime | None) -> str:
-    """The moment in UTC, to the second."""
-    return MISSING if moment is None else f"{aware(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def absolute(moment: datetime | None, zone: tzinfo = UTC) -> str:
+    """The moment in a zone, to the second, with the zone's name."""
+    return MISSING if moment is None else f"{aware(moment).astimezone(zone):%Y-%m-%d %H:%M:%S} {zone}"
 
 
 def aware(moment: datetime) -> datetime:

@@ -76,7 +76,14 @@ def draw_search(run: Run) -> None:
         st.info("No completions were recorded.", icon=":material/search_off:")
         return
     if not page.items:
-        words = "No completion fits. Use fewer words, or widen the ranges."
+        asked = set(names())
+        ways = (
+            ["Search for a shorter piece: a text is found as it stands, with its spaces and signs."]
+            if "find" in asked
+            else []
+        )
+        ways += ["Widen the ranges, or choose any state and any end."] if asked & set(_NARROWING) else []
+        words = " ".join(["No completion fits.", *ways])
         nothing(words, show_all="Show all completions", clear=_clear)
         return
     found = f"{'More than ' if page.next_cursor else ''}{counted(len(page.items), 'completion')}"
@@ -96,7 +103,8 @@ def _fetch(run_id: int) -> Page[CompletionHit]:
             "find",
             PAGES,
             placeholder="a text in completions",
-            help="Press / to jump here. Finds completions that contain exactly this text; upper and lower case of A to Z are the same.",
+            help="Press / to jump here. Finds completions that contain this text, in capital or small letters of any script, "
+            "however its accents are composed.",
         )
     with state:
         in_state = choice_field("Group state", "group_state", PAGES, list(_STATES))

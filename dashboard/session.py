@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, tzinfo
 from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 import streamlit as st
 
@@ -24,6 +26,14 @@ T = TypeVar("T")
 FRESH = 0.5  # seconds for which one look at a run serves all who watch it
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 LEFT = "pages-left"  # how often, by a click on something that is not a link (dashboard.leaving)
+
+
+def zone() -> tzinfo:
+    """The time zone of the browser; UTC if it is not known, here or there."""
+    try:
+        return ZoneInfo(st.context.timezone or "UTC")
+    except (LookupError, ValueError, OSError):
+        return UTC
 
 
 @st.cache_resource

@@ -30,6 +30,6 @@ def watch(trainer: Any, **options: Any) -> None:
 
     The options are those of `start_run`: name, tags, notes, backend, home. Raises CannotStart without a token to show.
     """
-    from groupscope.trl import attach
+    from groupscope.trl_attach import attach
 
     attach(trainer, **options)

@@ -56,7 +56,7 @@ class Completion:
     rewards: Mapping[str, float | None] = field(default_factory=dict)
     tokens: Tokens | None = None
     token_count: int | None = None  # where `tokens` is None
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: str = "stop"  # or "length"; all else is taken for "stop"
     turns: Sequence[Turn] = ()
 
 
@@ -85,7 +85,7 @@ def _quietly(method: Callable[Concatenate["Recording", P], None]) -> Callable[Co
             self._require_own_process()
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 — the boundary between a record and the training that it must not end
-            self._say(f"{type(error).__name__}: {error}")
+            self._leave_out("" if isinstance(error, OSError) else "calls", f"{type(error).__name__}: {error}")
 
     return attempt
 
@@ -115,6 +115,7 @@ class Recording:
         self._step: int | None = None  # what is gathered for it waits here
         self._done = from_step  # steps that were sent
         self._lost: list[int] = []  # those that were not, or without their groups
+        self._left_out: dict[str, tuple[int, str]] = {}  # not said yet: how many of what, and the first reason
         self._groups: list[GroupReport] = []
         self._tokens: list[list[Tokens | None]] = []  # of each completion of these
         self._metrics: dict[str, float | None] = {}
@@ -157,7 +158,7 @@ class Recording:
                     tokens = [self._checked(one.tokens) for one in group.completions]
                     report = group_report(len(self._groups), group, tokens, self._weights)
                 except Exception as error:  # noqa: BLE001 — whatever a script hands over, its other groups are kept
-                    self._say(f"a group of step {self._step} is left out: {error}")
+                    self._leave_out("groups", f"a group of step {self._step} is left out: {error}")
                     continue
                 self._groups.append(report)
                 self._tokens.append(tokens)
@@ -171,7 +172,7 @@ class Recording:
         try:
             return None if tokens is None else tokens.checked()
         except (TypeError, ValueError) as error:
-            self._say(f"token values are left out: {error}")
+            self._leave_out("token values of completions", f"token values are left out: {error}")
             return None
 
     @_quietly
@@ -190,12 +191,12 @@ class Recording:
     def _measured(self, metrics: Mapping[str, float | None]) -> Iterator[tuple[str, float | None]]:
         for name, value in metrics.items():
             if not 0 < len(name) <= LONGEST_NAME:
-                self._say(f"the metric {name[:20]}… is left out: a name has up to {LONGEST_NAME} characters")
+                self._leave_out("metrics", f"the metric {name[:20]}… has more than {LONGEST_NAME} characters, or none")
                 continue
             try:
                 yield name, finite(value)
             except (TypeError, ValueError) as error:
-                self._say(f"the metric {name} is left out: {error}")
+                self._leave_out("metrics", f"the metric {name} is left out: {error}")
 
     @_quietly
     def log_line(self, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
@@ -224,8 +225,9 @@ class Recording:
         if self._step is not None and step > self._step:
             self._flush()
         if step < self._done or (self._step is not None and step < self._step):
-            self._say(
-                f"step {step} was sent before, and what was logged of it now is left out: log a step whole before the next one"
+            self._leave_out(
+                "calls for a step that was sent before",
+                f"step {step} was sent before, and what was logged of it now is left out: log a step whole before the next one",
             )
             return False
         self._step = step
@@ -237,7 +239,7 @@ class Recording:
         step, groups, tokens, metrics = self._step, self._groups, self._tokens, self._metrics
         self._step, self._groups, self._tokens, self._metrics, self._done = None, [], [], {}, step + 1
         trace: p.TraceFile | None = None
-        logs: list[p.LogLine] = []
+        logs = self._taken_left_out()
         try:
             trace = trace_of(tokens)
         except Exception as error:  # noqa: BLE001 — whatever is wrong with them, the step is kept
@@ -253,7 +255,9 @@ class Recording:
                 logs=logs,
                 seconds=time.monotonic() - self._began if seconds is None else seconds,
             )
-            if report.trained_step is not None:
+            if not groups and not metrics:
+                report = report.model_copy(update={"step": None})
+            if groups or metrics or logs:
                 self._send(report)
         except Exception:  # a full disk, say; later ones may fit again
             self.lost(step)
@@ -282,6 +286,8 @@ class Recording:
                 return
             try:
                 self.end_step()
+                for line in self._taken_left_out():
+                    self.log_line(line.message, "warning")
                 if self._lost:
                     text = f"steps that could not be recorded whole: {len(self._lost)}, the first of them step {self._lost[0]}"
                     self.log_line(f"{text}; the program's own log says why", "warning")
@@ -318,6 +324,18 @@ class Recording:
     def _on_lost(self) -> None:
         self._say("the backend takes nothing more of this run: it was stopped or deleted there, or goes on elsewhere")
         self._over.set()
+
+    def _leave_out(self, what: str, why: str) -> None:
+        """Something cannot be recorded: the program's log says it once, the run's how often. A lost step is said elsewhere."""
+        self._say(why)
+        if what and os.getpid() == self._process:
+            count, first = self._left_out.get(what, (0, why))
+            self._left_out[what] = count + 1, first
+
+    def _taken_left_out(self) -> list[p.LogLine]:
+        found, self._left_out = self._left_out.items(), {}
+        texts = [f"left out: {count:,} {what}; the first: {first}"[:2000] for what, (count, first) in found]
+        return [p.LogLine(level="warning", message=one) for one in texts]
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -457,7 +475,7 @@ def _completion(
         text=text,
         turns=turns,
         token_count=len(tokens.ids) if tokens is not None else one.token_count or 0,
-        finish_reason=one.finish_reason,
+        finish_reason="length" if one.finish_reason == "length" else "stop",
         rewards=[
             RewardScore(name=name, raw=finite(value), weight=weights.get(name)) for name, value in one.rewards.items()
         ],

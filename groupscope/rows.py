@@ -34,6 +34,7 @@ class Rows:
     answers: list[str | None]
     padded: NDArray[np.int64]  # of each row, how many of its prompt's tokens are padding
     values: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # by our names
+    by_sequence: bool = False  # RLOO has the old log-probs of whole completions alone
 
     @classmethod
     def of(cls, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any], padding: int) -> "Rows":
@@ -45,7 +46,7 @@ class Rows:
         if "tool_mask" in output:
             mask = mask & output["tool_mask"].bool().cpu().numpy()
         padded = (output["prompt_ids"] == padding).sum(1).cpu().numpy()
-        rows = cls(ids, mask, lengths, [_answer(row) for row in inputs], padded)
+        rows = cls(ids, mask, lengths, [_answer(row) for row in inputs], padded, by_sequence="old_logps" in output)
         for theirs, ours in PER_TOKEN.items():
             if output.get(theirs) is not None:
                 rows.put(ours, np.arange(len(ids)), output[theirs])
@@ -75,7 +76,7 @@ class Rows:
         found["advantage"] = np.repeat(np.array(advantages, np.float64)[:, None], self.ids.shape[1], axis=1)
         new, reference = found.get("logprob"), found.get("reference_logprob")
         with np.errstate(over="ignore", invalid="ignore"):  # log-probs that are far apart have no ratio
-            if new is not None:
+            if new is not None and not self.by_sequence:
                 found["ratio"] = np.exp(new - found.setdefault("old_logprob", new))
             if new is not None and reference is not None:
                 found["kl"] = np.exp(reference - new) - (reference - new) - 1
@@ -198,6 +199,12 @@ class Recorder:
             self.lost(step)
             raise
         self._recording.log_groups(groups, step)
+
+    def group(self, group: Group, step: int) -> None:
+        """A group of a step as it is, but for the texts of its tokens."""
+        for tokens in filter(None, (one.tokens for one in group.completions)):
+            tokens.texts = self._texts.of(list(tokens.ids))
+        self._recording.log_groups([group], step)
 
     def lost(self, step: int) -> None:
         """Groups of a step could not be recorded."""

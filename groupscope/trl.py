@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer, and Unsloth's, which is a patched copy of it: some of its methods are wrapped, and a callback follows its steps.
+"""TRL's GRPOTrainer and RLOOTrainer, and Unsloth's, a patched copy: some methods are wrapped, and a callback follows the steps.
 
 `_generate_and_score_completions` is where a batch of groups is made; `compute_loss` passes its rows, shuffled and in parts, through the
 model. A number added to each row finds it again there. Nothing is computed anew, and no random number drawn. Unsloth's copy measures
@@ -27,13 +27,11 @@ from torch import Tensor, distributed
 from transformers import TrainerCallback
 
 from backend.contract.base import Json
-from backend.contract.connection import Connection
-from backend.contract.home import load
 from backend.contract.protocol import EVALUATION
 from backend.contract.trl import in_our_terms
 from groupscope.aside import Aside, Guard
 from groupscope.conversation import ASSISTANT, Turn, text_in, turns_of
-from groupscope.recording import device_here, show_log
+from groupscope.recording import LONGEST_NAME, device_here
 from groupscope.rows import Batch, Recorder, Rows, Said, decoder
 from groupscope.samples import plain
 
@@ -43,23 +41,6 @@ ROW = "groupscope_row"
 FAILED = "{'error': "  # begins what TRL gives the model for a tool that raised
 LOSS = "UnslothEfficientGRPO"  # what Unsloth's module takes log-probs to the loss with
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
-
-
-def attach(trainer: Any, **options: Any) -> None:
-    """Have the trainer tell of its groups. Raises CannotStart without a token to show."""
-    if trainer.accelerator.is_main_process:
-        show_log()
-        load(Connection, home=options.get("home")).client().close()  # said now, and not after the model is loaded
-    watches = [one for one in trainer.callback_handler.callbacks if isinstance(one, Watcher)]
-    if watches:  # a notebook's cell that ran again
-        watches[0].options = dict(options)
-        return
-    watcher = Watcher(trainer, options)
-    trainer.train = partial(watcher.train, trainer.train)
-    trainer._generate_and_score_completions = partial(watcher.generate, trainer._generate_and_score_completions)
-    trainer.compute_loss = partial(watcher.compute_loss, trainer.compute_loss)
-    trainer._get_per_token_logps_and_entropies = partial(watcher.measure, trainer._get_per_token_logps_and_entropies)
-    trainer.add_callback(watcher)
 
 
 class Watcher(TrainerCallback):
@@ -80,6 +61,12 @@ class Watcher(TrainerCallback):
         self._ends = frozenset([*getattr(trainer, "eos_token_ids", [self._tokenizer.eos_token_id]), self._padding])
 
     # ---- the wrapped methods
+
+    def wrap(self, trainer: Any) -> None:
+        """Put those of the trainer into the places of its own."""
+        trainer._generate_and_score_completions = partial(self.generate, trainer._generate_and_score_completions)
+        trainer.compute_loss = partial(self.compute_loss, trainer.compute_loss)
+        trainer._get_per_token_logps_and_entropies = partial(self.measure, trainer._get_per_token_logps_and_entropies)
 
     def train(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The training, from its beginning to its end. An error ends the record, too: the program may catch it and go on, as a notebook does."""
@@ -134,12 +121,12 @@ class Watcher(TrainerCallback):
     def _begin(self, state: Any) -> None:
         self._began = time.monotonic()
         program = "Unsloth" if self._unsloth else "TRL"
-        options = {"name": f"{program} on {_model(self._trainer)}"} | self.options
+        options = {"name": f"{program} on {_model(self._trainer)}"[:LONGEST_NAME]} | self.options
         about = {
             "trainer": program,
             "version": version(program.lower()),
-            "config": _theirs(self._trainer),
-            "known": _known(self._trainer, state.max_steps),
+            "config": arguments_of(self._trainer),
+            "known": known(self._trainer, state.max_steps),
             "from_step": state.global_step,
             "device": device_here(),
             "process": os.getpid(),
@@ -279,27 +266,27 @@ def _batch(trainer: Any, rows: int) -> Batch:
     prompts, completions = list(logs["prompt"])[-whole:][::size], list(logs["completion"])[-whole:]
     return Batch(
         size=size,
-        prompts=[(_question(one), _text(one)) for one in prompts],
-        completions=[Said("" if (turns := _turns(one)) else _text(one), turns) for one in completions],
+        prompts=[(question(one), text_of(one)) for one in prompts],
+        completions=[Said("" if (turns := turns_in(one)) else text_of(one), turns) for one in completions],
         rewards={name: list(values)[-whole:] for name, values in logs["rewards"].items()},
         weights=_weights(trainer),
         advantages=list(logs["advantages"])[-whole:],
-        by_batch=trainer.scale_rewards == "batch",
+        by_batch=getattr(trainer, "scale_rewards", None) == "batch",
     )
 
 
-def _question(said: Any) -> str:
+def question(said: Any) -> str:
     """What is asked: the only message of a user without the system prompt; of a longer conversation all of it."""
     asked = [] if isinstance(said, str) else [one for one in said if one.get("role") != "system"]
-    return _text(asked if [one.get("role") for one in asked] == ["user"] else said)
+    return text_of(asked if [one.get("role") for one in asked] == ["user"] else said)
 
 
-def _text(said: Any) -> str:
+def text_of(said: Any) -> str:
     """A prompt or a completion as text; of messages what they say, one after the other."""
     return said if isinstance(said, str) else "\n".join(map(text_in, said))
 
 
-def _turns(said: Any) -> list[Turn]:
+def turns_in(said: Any) -> list[Turn]:
     """The turns of a completion; none if the assistant alone speaks, once."""
     if isinstance(said, str):
         return []
@@ -324,15 +311,26 @@ def _weights(trainer: Any) -> list[float]:
     return [float(np.format_float_positional(one)) for one in trainer.reward_weights.numpy(force=True)]
 
 
-def _theirs(trainer: Any) -> dict[str, Json]:
+def arguments_of(trainer: Any) -> dict[str, Json]:
     """The trainer's arguments, as far as JSON has them."""
     return dict(plain(trainer.args.to_dict()))
 
 
-def _known(trainer: Any, steps: int) -> dict[str, Json]:
+def known(trainer: Any, steps: int) -> dict[str, Json]:
     """What of it this program has words for."""
-    weights = zip(trainer.reward_func_names, _weights(trainer), strict=True)
-    return in_our_terms(_theirs(trainer) | {"max_steps": steps}) | {
+    theirs = arguments_of(trainer) | {"max_steps": steps}
+    terms: dict[str, Any] = in_our_terms(theirs)
+    if hasattr(trainer, "rollout_queue"):  # AsyncGRPO, whose worker adds up what its functions give
+        loop = getattr(trainer.rollout_worker, "_loop_kwargs", None)
+        functions = (loop.get("reward_funcs") or []) if isinstance(loop, dict) else []
+        weights = [(getattr(one, "__name__", str(one)), 1.0) for one in functions]
+        terms["algorithm"] |= {"advantage": {"kind": "group_zscore", "std": "population", "eps": 1e-8}}
+    else:
+        weights = list(zip(trainer.reward_func_names, _weights(trainer), strict=True))
+    if hasattr(trainer, "normalize_advantages"):  # RLOO, which clips the ratio of a whole completion
+        other = any(theirs.get(name) for name in ("normalize_advantages", "reward_clip_range", "beta"))
+        terms["algorithm"] |= {"advantage": None if other else {"kind": "leave_one_out"}, "surrogate": None}
+    return terms | {
         "model": {"source": str(getattr(trainer.model.config, "_name_or_path", ""))[:300]},
         "rewards": {"functions": [{"name": name, "weight": weight} for name, weight in weights]},
     }

@@ -25,7 +25,7 @@ from mutation import Definitions, definitions, mutated
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests/mutants.toml"
-FOLDERS = ("backend", "worker", "dashboard", "groupscope", "tests", "scripts", "docs")
+FOLDERS = ("backend", "worker", "dashboard", "groupscope", "benchmarks", "tests", "scripts", "docs")
 AT_ONCE = 2
 FILES = ("pyproject.toml", "docker-compose.yml", "Dockerfile", "README.md")
 BOTH_RINGS = ("-m", "not alone")

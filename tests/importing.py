@@ -1,5 +1,6 @@
 """What tests of `groupscope import` do: import a path into a backend, and read the run back."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from groupscope.files.delivery import Labels
 from groupscope.files.format import Format, Options, Run
 from groupscope.files.importer import Importer
 
-FOREIGN = Path(__file__).parent / "scripts" / "foreign"
+FOREIGN = Path(
+    os.environ.get("GROUPSCOPE_TEST_FOREIGN") or Path(__file__).parent / "scripts" / "foreign"
+)  # make test-formats has newer ones
 
 
 def imports(client: Client, path: Path, said: list[str], **options: Any) -> Importer:

@@ -2,7 +2,7 @@
 
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -35,7 +35,7 @@ from worker.errors import RunFailure
 from worker.logs import of_run
 from worker.policy import adapter
 from worker.policy.device import memory_held, settle
-from worker.policy.loading import load_policy
+from worker.policy.loading import load_policy, load_reader
 from worker.policy.policy import Policy
 from worker.policy.sources import MOST_ADAPTERS, STORED, Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
@@ -54,6 +54,8 @@ from worker.rollout.engines import load_engine
 from worker.sampling_job import earlier_groups, run_sample
 from worker.settings import Settings, is_store, store_name
 from worker.store import Show, Store
+from worker.tasks.fitting import Reader, fit, kept_below
+from worker.tasks.items import Items
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 from worker.worker import Computing, Worker
@@ -281,12 +283,13 @@ def _train_groups(
         if claim.repeats is not None and place.begins_elsewhere:
             stack.callback(shutil.rmtree, place.repeated, ignore_errors=True)
             place = _repeat_trunk(worker, claim, claim.repeats, place, channels, steps)
-        channels.load("task", steps)
-        items = load_items(config.task, fetch_upload=worker.client.upload_content)
         channels.load("model", steps)
         source = ranks.of_first(pinned(_source(worker, claim, config), place.model_commit))
         place = replace(place, model_commit=commit_of(source))
+        items, remarks = _items(worker, config, source, channels, steps, ranks)
+        channels.load("model", steps)
         policy = _load(worker, source, config, place.resume, ranks)
+        policy.remarks += remarks
         engine = load_engine(config.sampling.engine, policy, worker.settings)
         channels.load("rewards", steps)
         scorer = stack.enter_context(_scorer(worker, claim, config.rewards, config.model.dtype))
@@ -354,10 +357,11 @@ def _replayable(
     loaded: GrpoConfig | None = None,
 ) -> Replayable:
     """A run from where the attempt stands, with the records of `run_id`; `loaded` as another configuration says, if one is given."""
-    channels.load("task", steps)
-    items = load_items(run.task, fetch_upload=worker.client.upload_content)
     channels.load("model", steps)
-    policy = _load(worker, pinned(_source(worker, claim, run), place.model_commit), loaded or run, place.resume)
+    source = pinned(_source(worker, claim, run), place.model_commit)
+    items, _ = _items(worker, run, source, channels, steps)
+    channels.load("model", steps)
+    policy = _load(worker, source, loaded or run, place.resume)
     return Replayable(
         run_id=run_id,
         config=run,
@@ -368,6 +372,17 @@ def _replayable(
         of_trunk=place.of_trunk,
         record=partial(read_step, worker.client, run_id),
     )
+
+
+def _items(
+    worker: Computing, config: GrpoConfig, source: Pretrained, channels: Channels, steps: int, ranks: Ranks = ALONE
+) -> tuple[Items, Sequence[str]]:
+    """The prompts that the model can be asked, and what the log should say of them."""
+    channels.load("task", steps)
+    items = load_items(config.task, fetch_upload=worker.client.upload_content)
+    reader = Reader.of(*load_reader(source))
+    show, kept = channels.fetching(steps), kept_below(worker.settings.home)
+    return fit(items, config.task, reader, config.sampling.max_new_tokens, show, kept, ranks=ranks)
 
 
 def _source(worker: Computing, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:

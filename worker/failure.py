@@ -28,6 +28,7 @@ _OF_CUDA = re.compile(
 # own may look the same, so the details say where it came from.
 _UNREADABLE = (
     OSError,
+    AssertionError,
     ValueError,
     TypeError,
     LookupError,
@@ -119,7 +120,9 @@ def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
     except _UNREADABLE as error:
         if of_device(error) or _disk_full(error):
             raise
-        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], _trace(error)) from error
+        first, *more = (str(error).strip() or type(error).__name__).splitlines()
+        said = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
+        raise refusal(said, _trace(error)) from error
 
 
 def _disk_full(error: Exception) -> bool:

@@ -181,7 +181,9 @@ class GroupSampler:
         with self.scorer.begin(total, step_size=step_size) as scoring:
 
             def score(p: int, group: list[Completion]) -> None:
-                scoring.add(p * group_size, [Sample(one.text, len(one.ids), items[p], one.ids) for one in group])
+                scoring.add(
+                    p * group_size, [Sample(one.text, len(one.ids), items[p], one.ids, texts[p]) for one in group]
+                )
 
             rollout = sample(scoring.check, score)
             with clock.phase("reward"):

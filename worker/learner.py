@@ -19,7 +19,8 @@ from worker.micro_batches import Batch, MicroBatch, split, with_progress
 from worker.optimization import Optimization
 from worker.policy.device import Transfers, send
 from worker.policy.logprobs import TokenValues
-from worker.policy.policy import Policy, recomputing
+from worker.policy.policy import Policy
+from worker.policy.recomputing import recomputing
 from worker.ranks.ranks import Ranks
 from worker.rollout.engine import Rollout, quiet
 from worker.token_record import TokenRecord

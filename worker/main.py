@@ -24,6 +24,7 @@ from worker.cluster.drivers import KNOWN, LINE, ParentLine, lead
 from worker.follower import follow
 from worker.job import Spent, is_sample, run_claim
 from worker.logs import write_logs
+from worker.looks import Looker
 from worker.policy.device import describe, give_back_memory, memory_bytes, settle, take_devices, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
@@ -167,7 +168,7 @@ def _serve(worker: Worker, process: Process) -> bool:
     """
     settings = worker.settings
     wait, recovered, idle_since = ASK_AGAIN_SECONDS, False, time.monotonic()
-    recovery = Recovery(worker.spool_folder, worker.client)
+    recovery, looks = Recovery(worker.spool_folder, worker.client), Looker(worker)
     while not worker.shutting_down():
         offered = worker.reward_files()
         answered, refused, missing = False, "", worker.missing_nodes
@@ -177,6 +178,8 @@ def _serve(worker: Worker, process: Process) -> bool:
                 recovered = True
             reply = worker.ask()
             claim, wait, answered = reply.claim, reply.ask_again_seconds, True
+            if reply.look is not None:
+                looks.take(reply.look)
         except Unreachable as error:
             log.warning("%s", error)
             claim, wait = None, min(_LONGEST_WAIT, wait * 1.5)

@@ -26,7 +26,8 @@ from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Rollout
 from worker.rollout.sampler import NativeEngine
-from worker.tasks.items import Item, prompt_item
+from worker.tasks.fitting import Reader, fit
+from worker.tasks.items import Item, Items, prompt_item
 from worker.tasks.loading import load_items
 from worker.tasks.prompt_sampler import PromptSampler
 from worker.worker import Reads
@@ -47,6 +48,12 @@ def run_sample(
     if config.rescores is None:
         channels.load("model", config.steps)
         policy = load_model()
+        reader, new_tokens = Reader(policy.chat, policy.context), config.decoding.max_new_tokens
+        asked, remarks = fit(
+            Items(items, []), config.task or config, reader, new_tokens, channels.fetching(config.steps)
+        )
+        items = [*asked.train]
+        policy.remarks += remarks
     with ExitStack() as opened:
         scorer = None
         if config.rewards is not None:
@@ -157,7 +164,10 @@ def score_again(
             show(Progress(step=seq, total_steps=len(steps), phase="scoring", done=done, total=count))
 
         samples = [
-            [Sample(one.text, one.token_count, items[group.prompt_id]) for one in group.completions]
+            [
+                Sample(one.text, one.token_count, items[group.prompt_id], read=group.prompt_text)
+                for one in group.completions
+            ]
             for group in step_groups
         ]
         scored = Scored(_as_rollout(step_groups, items), scorer.score(samples, on_progress))

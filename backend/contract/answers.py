@@ -5,6 +5,8 @@ import re
 from backend.contract.numerals import last_numeral
 from backend.contract.reading import FIRST
 
+ANSWERS = ("answer", "solution", "target", "ground_truth", "label")
+"""Names by which a reward function may ask for the reference answer, unless a column of the data has the name."""
 # A sign belongs to the number unless it stands between two operands: "5-3" holds 5 and 3, "= -3" holds -3.
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"

@@ -486,6 +486,10 @@ class Client:
             self.secrets[reply.claim.run_id, reply.claim.attempt] = reply.claim.secret
         return reply
 
+    def looked(self, found: p.LookFound) -> p.Accepted:
+        """Say what was found in the prompts that a reply to `ask` wished to be looked at."""
+        return self._to.post(p.Accepted, "/api/v1/worker/looks", found)
+
     def record(self, recording: p.Recording) -> p.Claim:
         """Have a run stored that this program trains itself, and leased to it; with the same key again, the same attempt."""
         asked = recording.model_copy(update={"protocol": p.PROTOCOL})

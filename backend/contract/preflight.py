@@ -4,6 +4,9 @@ from typing import Literal
 
 from backend.contract.base import Json, Record
 
+NOT_LOOKED = "not checked against the model yet"
+"""Of the prompts: a free worker that has the model looks at them now; the next answer may say what it found."""
+
 
 class Message(Record):
     """What preflight has to say about one field; `fix` maps dotted paths to values that would settle it.

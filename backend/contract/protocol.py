@@ -112,10 +112,35 @@ class Claim(Record):
     scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 
+class LookWish(Record):
+    """A look at the prompts of a configuration, which a form would like: not a run, and nobody waits for it."""
+
+    key: ShortText
+    config: dict[str, Json]
+
+
+class PromptsLook(Record):
+    """What a worker found in the prompts of a configuration, rendered and counted as the model reads them."""
+
+    prompts: Count = 0
+    longest: Count = 0  # in tokens
+    unfit: Count = 0  # that cannot be asked
+    problem: Annotated[CleanText, cut(5_000)] = ""  # which, why, and what to do; or why nothing could be looked at
+    remarks: Annotated[list[Annotated[CleanText, cut(1_000)]], Field(max_length=20)] = []
+
+
+class LookFound(Record):
+    """POST /worker/looks: the answer to a wish."""
+
+    key: ShortText
+    look: PromptsLook
+
+
 class ClaimReply(Record):
-    """`claim` is None when nothing waits that this worker could run; it asks again after `ask_again_seconds`."""
+    """`claim` is None when nothing waits that this worker could run; it looks at prompts, or asks again after `ask_again_seconds`."""
 
     claim: Claim | None = None
+    look: LookWish | None = None
     ask_again_seconds: float = ASK_AGAIN_SECONDS  # more where many ask, so that all of them together are served
 
 

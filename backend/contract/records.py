@@ -39,6 +39,7 @@ BETWEEN_STEPS = {
     STARTING: "starting",
     "evaluation": "evaluating",
     "probes": "sampling the probes",
+    "prompts": "looking at the prompts",
     "pairs": "sampling the pairs",
     "gradients": "comparing the gradients",
     "repeat": "doing steps of the trunk again",
@@ -393,12 +394,16 @@ class OwnReward(Record):
 
 
 class RewardFile(Record):
-    """A file in a worker's folder of rewards, with its functions; `error` says why something in it cannot be used, and where."""
+    """A file in a worker's folder of rewards, with its functions; `error` says why something in it cannot be used, and where.
+
+    `passed_over` has the names of what cannot score, or not as it is, with the reason.
+    """
 
     name: ShortText
     # SHA-256 of each file it imports, and its own
     texts: Annotated[dict[ShortText, ShortText], Field(max_length=MOST_REWARD_FILES)] = {}
     functions: Annotated[list[OwnReward], Field(max_length=64)] = []
+    passed_over: Annotated[dict[ShortText, ShortText], Field(max_length=64)] = {}
     error: Annotated[CleanText, cut(5_000)] | None = None
 
 
@@ -438,6 +443,11 @@ class Offers(Record):
     def own_rewards(self) -> dict[str, OwnReward]:
         """The functions in its folder of rewards, by name."""
         return {one.function: one for file in self.reward_files for one in file.functions}
+
+    @property
+    def passed_over(self) -> dict[str, str]:
+        """Why what is in its folder of rewards under this name is not offered: it refuses a run that names it."""
+        return {f"{file.name}:{name}": why for file in self.reward_files for name, why in file.passed_over.items()}
 
     @property
     def functions(self) -> set[str]:

@@ -126,6 +126,12 @@ class Rows(Prompted):
     prompt_column: Column = Field(
         "prompt", description="The column with the prompt: a text, or a list of chat messages."
     )
+    leave_out_unfit: bool = Field(
+        False,
+        description="Leave out the rows that the model cannot be asked: too long for it, or refused by its chat template. "
+        "Otherwise the run ends before its first step and names them.",
+        exclude_if=lambda leave: not leave,  # so what was stored before it is what it was
+    )
 
 
 PLACES = re.compile(r"\{([^{}\n]{1,200})\}")

@@ -5,12 +5,14 @@ A script that this program wrote has both halves: TRL's settings, and beside the
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
+from backend.contract.model import ModelSource
 from backend.contract.stored import get, number_at, put, reward_functions
 from backend.contract.surrogate import Surrogate
 from backend.contract.trl import (
@@ -23,6 +25,7 @@ from backend.contract.trl import (
     settings_for,
     surrogate_of,
 )
+from backend.contract.yaml_text import Unreadable
 
 TRL_DEFAULTS: dict[str, Json] = {
     "algorithm.advantage": ADVANTAGES["group"],
@@ -52,21 +55,50 @@ LACKS = {
 }
 """Why TRL has nothing like a setting of ours; the longest path that fits says it."""
 
-_QUIET_PREFIXES = (
-    "output_dir", "run_name", "project", "log", "report_to", "disable_tqdm", "save", "push_to_hub", "hub_", "trackio", "dataloader", "ddp", "fsdp",
-    "deepspeed", "accelerator_config", "parallelism_config", "torch", "jit", "use_cpu", "use_mps", "local_rank", "no_cuda", "tf32", "full_determinism",
-    "data_seed", "debug", "ignore_data_skip", "skip_memory_metrics", "resume", "restore", "overwrite", "do_", "past_index", "label", "per_device", "eval",
-    "include", "num_completions_to_print", "push", "optim", "disable_dropout", "remove_unused", "shuffle_dataset", "pad_to_multiple", "ds3", "vllm",
-    "transformers_continuous", "sapo", "vespo", "group_by", "length_column", "liger", "auto_find", "enable_jit", "average_tokens", "batch_eval", "prediction",
-    "activation_checkpointing", "metric_for", "greater", "load_best", "lr_scheduler_kwargs", "num_train_epochs", "train_sampling", "warmup", "gradient_", "steps_per", "generation_batch",
-    "bf16", "fp16", "half_precision", "trust_remote", "attn_implementation", "model_revision", "ref_model", "logit", "cache_impl", "router_aux", "hp_",
-)  # fmt: skip
-"""How TRL runs, stores and logs, and what is read together with another setting."""
+_PASSED_OVER = frozenset("""
+    accelerator_config activation_checkpointing_kwargs attn_implementation
+    average_tokens_across_devices batch_eval_metrics bf16_full_eval cache_implementation dataloader_drop_last
+    dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers
+    dataloader_pin_memory dataloader_prefetch_factor ddp_backend ddp_broadcast_buffers ddp_bucket_cap_mb
+    ddp_find_unused_parameters ddp_static_graph ddp_timeout debug deepspeed delta disable_dropout disable_tqdm do_eval
+    do_predict do_train ds3_gather_for_generation enable_jit_checkpoint epsilon epsilon_high eval_accumulation_steps
+    eval_do_concat_batches eval_on_start eval_steps eval_use_gather_object fp16_full_eval fsdp fsdp_config full_determinism
+    gradient_checkpointing_kwargs greater_is_better hub_always_push hub_model_id hub_private_repo hub_revision hub_strategy
+    hub_token ignore_bias_buffers ignore_data_skip include_for_metrics include_num_input_tokens_seen label_names
+    length_column_name liger_kernel_config local_rank log_completions log_completions_hub_repo log_level log_level_replica
+    log_multimodal log_on_each_node log_unique_prompts logging_dir logging_first_step logging_nan_inf_filter logging_steps
+    logging_strategy metric_for_best_model num_completions_to_print num_generations_eval num_train_epochs output_dir
+    pad_to_multiple_of parallelism_config per_device_eval_batch_size prediction_loss_only project push_to_hub
+    ref_model_mixup_alpha ref_model_sync_steps remove_unused_columns report_to restore_callback_states_from_checkpoint run_name
+    sapo_temperature_neg sapo_temperature_pos save_on_each_node save_only_model save_steps skip_memory_metrics tf32
+    torch_compile torch_compile_backend torch_compile_mode torch_empty_cache_steps trackio_bucket_id trackio_space_id
+    trackio_static_space_id train_sampling_strategy transformers_continuous_batching_config use_bias_correction_kl use_cache
+    use_cpu use_liger_kernel vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos vllm_enable_sleep_mode
+    vllm_gpu_memory_utilization vllm_group_port vllm_max_model_length vllm_mode vllm_model_impl vllm_server_base_url
+    vllm_server_host vllm_server_port vllm_server_timeout vllm_tensor_parallel_size
+""".split())  # fmt: skip
+"""How TRL runs, stores and logs, and what is read with another setting if that is on. Any other name is said."""
+_WHY_PASSED = "passed over, as they say how TRL runs, stores or logs, or go with what is off: "
 _OFF: dict[str, Json] = {
-    "repetition_penalty": 1.0, "top_entropy_quantile": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "entropy_coef_max": 1.0,
-    "entropy_coef_delta": 0.005, "entropy_target": 0.2, "multi_objective_aggregation": "sum_then_normalize", "neftune_noise_alpha": None,
+    "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "average_tokens_across_devices": True,
+    "bnb_4bit_quant_type": "nf4", "dataloader_in_order": True, "dataloader_pin_memory": True, "dataset_test_split": "test",
+    "dataset_train_split": "train", "ddp_timeout": 1800, "ds3_gather_for_generation": True, "dtype": "float32",
+    "entropy_coef_delta": 0.005, "entropy_coef_max": 1.0, "entropy_target": 0.2, "epsilon": 0.2, "eval_do_concat_batches": True,
+    "hub_strategy": "every_save", "include_num_input_tokens_seen": "no", "length_column_name": "length", "local_rank": -1,
+    "num_train_epochs": 3.0, "log_level": "passive", "log_level_replica": "warning", "log_multimodal": True,
+    "log_on_each_node": True, "logging_nan_inf_filter": True, "logging_steps": 10, "logging_strategy": "steps",
+    "lora_task_type": "CAUSAL_LM", "pad_to_multiple_of": "auto", "per_device_eval_batch_size": 8, "project": "huggingface",
+    "ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512, "repetition_penalty": 1.0, "report_to": "none",
+    "sapo_temperature_neg": 1.05, "sapo_temperature_pos": 1.0, "save_steps": 500, "shuffle_dataset": True,
+    "skip_memory_metrics": True, "top_entropy_quantile": 1.0, "train_sampling_strategy": "random",
+    "use_bias_correction_kl": True, "vespo_k_neg": 3.0, "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0, "vespo_lambda_pos": 3.0,
+    "vllm_gpu_memory_utilization": 0.3, "vllm_group_port": 51216, "vllm_importance_sampling_clip_max": 3.0,
+    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask", "vllm_mode": "colocate",
+    "vllm_model_impl": "vllm", "vllm_server_host": "0.0.0.0", "vllm_server_port": 8000, "vllm_server_timeout": 240.0,  # noqa: S104 — compared, not bound
+    "vllm_tensor_parallel_size": 1,
 }  # fmt: skip
-"""What TRL has by default and needs no counterpart."""
+"""TRL's defaults of what has no counterpart, as far as they are not empty."""
+_ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_torch_xla", "adamw_hf")
 _OF_THE_MACHINE = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
@@ -93,6 +125,8 @@ class _Reading:
     def read(self) -> None:
         for name, ours, default in SHARED:
             self.put(ours, self.of(name, default), name)
+        if isinstance(recomputed := self.of("activation_checkpointing"), bool):  # the newer name, which wins
+            self.put("model.gradient_checkpointing", recomputed, "activation_checkpointing")
         self.updates = max(1, int(number_at(self.config, "algorithm.updates_per_batch", 1)))
         self.group()
         self.schedule()
@@ -136,10 +170,14 @@ class _Reading:
         if rows is None and isinstance(each, int) and isinstance(passes, int):
             rows = each * (generation if isinstance(generation, int) else passes)
             rows *= int(number_at(self.config, "compute.processes", 1))
-        if {*names, "generation_batch_size", "num_generations"} & set(self.computed):
+        made_of = (*names, "generation_batch_size", "num_generations")
+        if set(made_of) & set(self.computed):
             return
         if not isinstance(rows, int) or size < 1 or rows % size:
-            self.say(f"{rows} rows do not divide into groups of {size:g}: set sampling.prompts_per_step here")
+            given = ", ".join(f"`{name}`" for name in made_of if name in self.theirs)
+            self.say(
+                f"{rows} rows do not divide into groups of {size:g}: set sampling.prompts_per_step here, in place of {given}"
+            )
             return
         self.put("sampling.prompts_per_step", int(rows // size))
         if isinstance(generation, int) and generation != passes:
@@ -157,25 +195,35 @@ class _Reading:
                 f"`lr_scheduler_type` {kind!r} has no counterpart: the schedules here are constant, linear and cosine"
             )
         warmup, share = self.of("warmup_steps", 0), self.of("warmup_ratio", 0.0)
-        share = warmup if isinstance(warmup, float) and 0 < warmup < 1 else share
-        total = self.of("max_steps", -1)
-        if isinstance(share, float) and 0 < share < 1 and isinstance(total, int):
-            warm = max(0, round(share * total / self.updates))
-            self.put("optimizer.warmup_steps", warm, "warmup_steps", "warmup_ratio", "max_steps")
+        name = "warmup_steps" if warmup else "warmup_ratio"
+        share = warmup if isinstance(warmup, float) and 0 < warmup < 1 else (0.0 if warmup else share)
+        total, made_of = self.of("max_steps", -1), ("warmup_steps", "warmup_ratio")
+        if kind == "constant" and (warmup or share):  # transformers' constant schedule takes no warm-up
+            self.put("optimizer.warmup_steps", 0, *made_of)
+            self.say(f"`{name}` does nothing in TRL if `lr_scheduler_type` is constant, and is left out")
+        elif isinstance(share, float) and 0 < share < 1:
+            if isinstance(total, int) and total > 0:  # rounded up, as transformers does
+                warm = -(-ceil(share * total) // self.updates)
+                self.put("optimizer.warmup_steps", warm, *made_of, "max_steps")
+            else:
+                self.say(
+                    f"`{name}` {share} is a share of steps whose number is not said: set optimizer.warmup_steps here"
+                )
         else:
-            self.put("optimizer.warmup_steps", 0, "warmup_steps", "warmup_ratio")
+            self.put("optimizer.warmup_steps", 0, *made_of)
             self.steps("warmup_steps", "optimizer.warmup_steps")
 
     def algorithm(self) -> None:
         loss = str(self.of("loss_type", "dapo"))
         surrogate, advantage = surrogate_of(self.theirs), advantage_of(self.theirs)
-        self.used |= {name for names in PARAMETERS.values() for name in names.values()}
         self.used |= {"scale_rewards", "multi_objective_aggregation"}
         if surrogate is None:
             self.say(f"`loss_type` {loss!r} has no counterpart: set algorithm.surrogate and algorithm.aggregation here")
         else:
+            kind, aggregation = LOSSES[loss]
+            self.used |= set(PARAMETERS[kind].values()) | ({"epsilon"} if kind == "cispo" else set())
             self.put("algorithm.surrogate", self.with_computed(_filled(surrogate)), "loss_type")
-            self.put("algorithm.aggregation", LOSSES[loss][1], "loss_type")
+            self.put("algorithm.aggregation", aggregation, "loss_type")
         if loss == "bnpo":
             self.say("`loss_type` 'bnpo' counts the tokens of one device's rows; read as token_mean, which counts all")
         if advantage is None:
@@ -185,6 +233,8 @@ class _Reading:
         else:
             self.put("algorithm.advantage", advantage, "scale_rewards", "multi_objective_aggregation")
         level = self.of("importance_sampling_level", "token")
+        if level not in ("token", "sequence"):
+            self.say(f"`importance_sampling_level` {level!r} has no counterpart: set algorithm.ratio here")
         if loss == "vespo":
             self.put("algorithm.ratio", "sequence_product")
         else:
@@ -195,21 +245,19 @@ class _Reading:
         self.put("algorithm.kl.placement", "loss")
         synced = self.of("sync_ref_model", False) is True
         self.put("algorithm.kl.reference", "synced" if synced else "initial", "sync_ref_model")
-        mixed = self.of("ref_model_mixup_alpha", 0.6)
         if synced:
             self.steps("ref_model_sync_steps", "algorithm.kl.sync_every")
-            if mixed != 1:
+            if (mixed := self.of("ref_model_mixup_alpha", 0.6)) != 1:
                 self.say(
                     f"`ref_model_mixup_alpha` is {mixed}: here a synced reference becomes a whole copy of the policy"
                 )
-        beta = number_at(self.config, "algorithm.kl.beta", 0)
-        if self.of("use_bias_correction_kl", True) is not False and beta:
+        if number_at(self.config, "algorithm.kl.beta", 0) and self.of("use_bias_correction_kl", True) is not False:
             self.say("`use_bias_correction_kl` has no counterpart: the KL term here is not multiplied by the ratio")
         masks = self.of("mask_truncated_completions", False) is True
         self.put("algorithm.truncated_completions", "mask" if masks else "keep", "mask_truncated_completions")
-        engines = ("use_vllm", "use_transformers_continuous_batching")
-        vllm, batched = (self.of(name, False) is True for name in engines)
-        self.put("sampling.engine", "vllm" if vllm else "transformers" if batched else "native", *engines)
+        engines = ("use_vllm", "use_transformers_continuous_batching", "use_transformers_paged")
+        vllm, *batched = (self.of(name, False) is True for name in engines)
+        self.put("sampling.engine", "vllm" if vllm else "transformers" if any(batched) else "native", *engines)
 
     def with_computed(self, surrogate: dict[str, Json]) -> dict[str, Json]:
         """A loss; of its parameters those that are computed are the base's, if that has the same loss."""
@@ -223,7 +271,7 @@ class _Reading:
 
     def budget(self) -> None:
         if self.of("max_steps", -1) == -1 and "max_steps" not in self.computed:
-            epochs = self.of("num_train_epochs", 3)
+            epochs = self.of("num_train_epochs", 3.0)
             self.say(f"TRL trains for `num_train_epochs` {epochs} and has no `max_steps`: set budget.steps here")
         else:
             self.steps("max_steps", "budget.steps")
@@ -240,17 +288,23 @@ class _Reading:
                     self.put(path, 0, strategy)
                 case other:
                     self.say(f"`{strategy}` {other!r} has no counterpart: set {path} here, in steps")
-        samples = self.of("num_generations_eval")
-        if samples is not None and get(self.config, "budget.eval_every"):
+        at_evaluation = get(self.config, "budget.eval_every")
+        if at_evaluation and (samples := self.of("num_generations_eval")) is not None:
             self.put("budget.eval_samples", samples)
         self.put("budget.keep.last", self.of("save_total_limit", 0), "save_total_limit")
 
     def model(self) -> None:
         if isinstance(name := self.of("model_name_or_path"), str):
-            self.put("model.source", name)
+            self.put("model.source", self.at_revision(name))
+        else:
+            self.at_revision("")
+        if isinstance(self.theirs.get("bf16"), bool):
+            self.put("model.dtype", "bfloat16" if self.of("bf16") else "float32", "bf16")
         if isinstance(name := self.of("dataset_name"), str):
             self.put("task", {"kind": "dataset", "source": f"hub:{name}", "subset": self.of("dataset_config"), "split": self.of("dataset_train_split", "train")})  # fmt: skip
             self.say(f"the data set is {name}: say in the form which of its columns hold the prompt and the answer")
+        if isinstance(system := self.of("system_prompt"), str):  # of scripts around TRL, not TRL's own
+            self.put("task.system_prompt", system, "system_prompt")
         base, lora = get(self.config, "model.lora"), None
         rank, alpha, modules = self.of("lora_r", 16), self.of("lora_alpha", 32), self.of("lora_target_modules")
         if self.of("use_peft", False) is True:
@@ -258,26 +312,51 @@ class _Reading:
             if isinstance(base, dict):
                 computed = ("rank", "lora_r"), ("alpha", "lora_alpha"), ("target_modules", "lora_target_modules")
                 lora |= {ours: base[ours] for ours, name in computed if name in self.computed and ours in base}
+            if dropout := self.of("lora_dropout", 0.05):
+                self.say(f"`lora_dropout` {dropout!r:.100} has no counterpart: nothing is dropped out here")
         self.put("model.lora", lora, "use_peft")
         weights, functions = self.of("reward_weights"), reward_functions(self.config)
-        if not isinstance(weights, list) or "reward_weights" in self.computed:
+        if weights is None or "reward_weights" in self.computed:
             return
-        if len(weights) != len(functions):
-            self.say(
-                f"`reward_weights` are {len(weights)}, and the form has {len(functions)} rewards: set the weights there"
-            )
+        if not isinstance(weights, list) or len(weights) != len(functions):
+            size = len(weights) if isinstance(weights, list) else repr(weights)[:100]
+            self.say(f"`reward_weights` are {size}, and the form has {len(functions)} rewards: set the weights there")
             return
         for place, weight in enumerate(weights):
             self.put(f"rewards.functions.{place}.weight", weight)
 
+    def at_revision(self, name: str) -> str:
+        """The model's source at the revision that is asked for. Raises Unreadable: another one would be another model."""
+        loading = self.of("model_init_kwargs")
+        others = dict(loading) if isinstance(loading, dict) else {}
+        revision = others.pop("revision", None) or self.of("model_revision", "main")
+        if others or not isinstance(loading, dict | None):
+            self.say(f"`model_init_kwargs` {others or loading!r:.100} has no counterpart here")
+        if revision == "main":
+            return name
+        source = f"{name}@{revision}"
+        try:
+            return TypeAdapter(ModelSource).validate_python(source if name else "")
+        except ValidationError:
+            text = (
+                f"`model_revision` {revision!r:.100} cannot be taken: it has to be of a model of the Hub, and without /"
+            )
+            raise Unreadable(f"{text}; name that model, or take the revision out") from None
+
     def lacking(self) -> None:
+        passed = []
         for name, value in self.theirs.items():
-            if name in self.used or name.startswith(_QUIET_PREFIXES) or _OFF.get(name) == _as_number(value):
+            is_off = _as_number(value) == _OFF[name] if name in _OFF else value in (False, "", [], {})
+            if name in self.used or value is None or is_off:
                 continue
-            if value is not None and value is not False and value not in ("", [], {}, 0):
+            if name in _PASSED_OVER:
+                passed.append(f"`{name}`")
+            elif name != "optim":
                 self.say(f"`{name}` {value!r:.100} has no counterpart here")
-        if not str(self.theirs.get("optim", "adamw")).startswith("adamw"):
-            self.say(f"`optim` {self.theirs['optim']!r} has no counterpart: the optimizer here is AdamW")
+            elif value not in _ADAMW:
+                self.say(f"`optim` {value!r:.100} has no counterpart: the optimizer here is AdamW")
+        if passed:
+            self.say(f"{_WHY_PASSED}{', '.join(passed)}")
 
 
 def _as_number(value: Json) -> Json:
@@ -349,6 +428,9 @@ def read_back(theirs: Settings, used: Settings, beside: Settings, computed: Coll
     What somebody changed in GRPOConfig is meant: what stands beside and says something else is left out, and named.
     """
     config, remarks = from_settings(theirs, _base(used), computed)
+    remarks = [
+        one for one in remarks if not one.startswith(_WHY_PASSED)
+    ]  # the script that this program wrote sets some of them
     said = settings_for(config)
     for path, value in beside.items():
         tried = cast("dict[str, Json]", put(config, path, value))

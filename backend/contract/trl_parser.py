@@ -17,9 +17,24 @@ from backend.contract.yaml_text import MOST_LETTERS, Unreadable, read
 OURS, BESIDE, PARTS = "GROUPSCOPE", "NOT_IN_TRL", "parts"
 """In a script that this program wrote: what it hands to our package, what TRL has nothing like, and what our package makes of it."""
 _ARGUMENTS = ("GRPOConfig", "ScriptArguments", "ModelConfig")
-_ADAPTER = {"r": "lora_r", "lora_alpha": "lora_alpha", "target_modules": "lora_target_modules"}
-_ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8}  # PEFT's; TRL's command line has others
+_ADAPTER = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "target_modules": "lora_target_modules",
+}
+_ADAPTER_DEFAULTS: dict[str, Json] = {
+    "lora_r": 8,
+    "lora_alpha": 8,
+    "lora_dropout": 0.0,
+}  # PEFT's; TRL's command line has others
 _TRAINER = {"model": "model_name_or_path"}
+_IDLE: dict[str, dict[str, str]] = {
+    "LoraConfig": {"task_type": "", "bias": "'none'", "inference_mode": "False"},
+    "GRPOTrainer": dict.fromkeys("args eval_dataset peft_config processing_class reward_funcs train_dataset".split(), ""),
+    "load_dataset": {},
+}  # fmt: skip
+"""By the call, arguments that need no word if this is their text; an empty one stands for any."""
 _DATA = {"path": "dataset_name", "name": "dataset_config", "split": "dataset_train_split"}
 _KNOWN = {name for name, _, _ in SHARED} | {"max_steps", "loss_type", "per_device_train_batch_size", "lr_scheduler_type", "epsilon", "output_dir"}  # fmt: skip
 _OUR_PARTS = {"kind", *GrpoConfig.model_fields}
@@ -117,9 +132,9 @@ def _found(tree: ast.Module) -> _Script:
         _take(script, calls.get(name, []), {})
     if "LoraConfig" in calls:
         script.settings |= {"use_peft": True, **_ADAPTER_DEFAULTS}
-        _take(script, calls["LoraConfig"], _ADAPTER, only=True)
-    _take(script, calls.get("GRPOTrainer", []), _TRAINER, only=True)
-    _take(script, calls.get("load_dataset", []), _DATA, only=True, places=("path", "name"))
+        _take(script, calls["LoraConfig"], _ADAPTER)
+    _take(script, calls.get("GRPOTrainer", []), _TRAINER)
+    _take(script, calls.get("load_dataset", []), _DATA, places=("path", "name"))
     if OURS not in script.constants:
         for call in calls.get("GRPOTrainer", [])[:1]:
             rewards = next((one.value for one in call.keywords if one.arg == "reward_funcs"), None)
@@ -148,30 +163,30 @@ def _bound(node: ast.AST) -> Iterator[str]:
             return
 
 
-def _take(
-    script: _Script, calls: list[ast.Call], names: Mapping[str, str], *, only: bool = False, places: tuple[str, ...] = ()
-) -> None:  # fmt: skip
-    """The arguments of the first of these calls that are literals; the others are named. `only`: those that have a name of ours."""
+def _take(script: _Script, calls: list[ast.Call], names: Mapping[str, str], places: tuple[str, ...] = ()) -> None:
+    """The arguments of the first of these calls that are literals; the others are named, as are those without a name of ours."""
     for call in calls[:1]:
+        idle = _IDLE.get(_called(call))
         by_place = zip(places, call.args, strict=False)
         by_name = ((one.arg, one.value) for one in call.keywords)
         for name, value in chain(by_place, by_name):
             if name is None:
-                if not only:
-                    script.remarks.append(
-                        f"line {value.lineno} passes on **{ast.unparse(value)[:80]}, whose values are not read: set them here"
-                    )
-                continue
-            if only and name not in names:
-                continue
-            theirs = names.get(name, name)
-            try:
-                script.settings[theirs] = _literal(value, script.constants)
-            except _Computed:
-                script.computed[theirs] = value.lineno
-                of_parts = any(isinstance(one, ast.Name) and one.id == PARTS for one in ast.walk(value))
-                if OURS not in script.constants or not of_parts:
-                    script.remarks.append(f"`{name}` is computed in line {value.lineno}: set it here")
+                script.remarks.append(
+                    f"line {value.lineno} passes on **{ast.unparse(value)[:80]}, whose values are not read: set them here"
+                )
+            elif idle is None or name in names:
+                theirs = names.get(name, name)
+                try:
+                    script.settings[theirs] = _literal(value, script.constants)
+                except _Computed:
+                    script.computed[theirs] = value.lineno
+                    of_parts = any(isinstance(one, ast.Name) and one.id == PARTS for one in ast.walk(value))
+                    if OURS not in script.constants or not of_parts:
+                        script.remarks.append(f"`{name}` is computed in line {value.lineno}: set it here")
+            elif idle.get(name) not in ("", text := ast.unparse(value)):
+                script.remarks.append(
+                    f"`{name}` of {_called(call)} has no counterpart here: {text[:80]} in line {value.lineno}"
+                )
 
 
 def _called(call: ast.Call) -> str:

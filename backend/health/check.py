@@ -1,5 +1,6 @@
 """Every rule, checked against the facts of one run: windows of its last and first steps, read through indexes, however long it is."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fastapi import APIRouter
@@ -7,6 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from backend.clock import Terms
 from backend.contract.health import Health
+from backend.contract.protocol import EVALUATION
 from backend.contract.queries import GroupQuery, MetricQuery
 from backend.contract.records import PHASES
 from backend.health import component, machine, policy, rewards, signal
@@ -16,7 +18,7 @@ from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
 from backend.storage import history
 from backend.storage.tables import METRIC_WIDTHS, attempt, prompt_group
-from backend.telemetry import groups, metrics
+from backend.telemetry import groups, metrics, stretches
 
 router = APIRouter(prefix="/api/v1", tags=["health"])
 
@@ -27,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     machine.worker_silent,
     machine.phase_open,
     policy.skipped_updates,
+    policy.not_finite,
     policy.gradient_explodes,
     policy.kl_blow_up,
     policy.entropy_collapse,
@@ -49,6 +52,7 @@ RULES: tuple[Rule, ...] = (
 COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
 HELD_OUT = "eval/pass@1"
 QUOTED, TRAINED = 64, ("live", "zero_variance")  # completions of an example, and the states of its group
+MOST = 64  # metrics of which values that are not finite are looked for
 WATCHED = (
     *COMPARED_WITH_THE_START,
     "frac_reward_zero_std",
@@ -91,6 +95,7 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
         silence=max(0.0, terms.now - heard) if running else None,
         lease_seconds=terms.ttl,
         lost_attempts=int(tx.execute(unended).scalar_one()) - running,  # the current one has not ended yet
+        not_finite=_not_finite(tx, run_id, row["summary"], max(0, step - HISTORY)),
     )
     return replace(facts, example=example(tx, run_id, facts))
 
@@ -111,6 +116,16 @@ def example(tx: Connection, run_id: int, facts: Facts) -> ExampleGroup | None:
 def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretch]:
     found = metrics.read(tx, run_id, query).series
     return {name: Stretch(dict(zip(series.step, series.value, strict=True))) for name, series in found.items()}
+
+
+def _not_finite(tx: Connection, run_id: int, latest: Mapping[str, float | None], first: int) -> dict[str, list[int]]:
+    """By metric, the steps from `first` on at which it was not finite. Roll-ups say of which metrics."""
+    width = max(METRIC_WIDTHS)
+    rolled_up = stretches.read(tx, run_id, latest.keys(), width, first - first % width, history.LAST)
+    some = [name for name, parts in rolled_up.items() if any(stretches.Stretch(*part).missing for part in parts)]
+    some += [name for name, value in latest.items() if value is None and name.startswith(EVALUATION)]
+    found = _series(tx, run_id, MetricQuery(names=tuple(some[:MOST]), from_step=first)) if some else {}
+    return {name: stretch.missing for name, stretch in found.items() if stretch.missing}
 
 
 def check(facts: Facts) -> Health:

@@ -107,7 +107,10 @@ def tags(facts: Facts, function: Mapping[str, Json], shown: ExampleGroup) -> tup
     """Which tags of a format this group lacks, and what makes it show them."""
     names = function.get("tags")
     marks = [mark for tag in (names if isinstance(names, list) else []) for mark in (f"<{tag}>", f"</{tag}>")]
-    missing = [mark for mark in marks if not any(mark in text for text in shown.texts)]
+    asked = (
+        shown.prompt.rstrip() if int(facts.number("rewards.reading", FIRST)) > FIRST else ""
+    )  # whose last tag counts as given
+    missing = [mark for mark in marks if not (asked.endswith(mark) or any(mark in text for text in shown.texts))]
     seen = f"none of {len(shown.texts)} completions has {' or '.join(missing)}"
     if not missing:
         seen = f"each tag occurs, but not all once, in order, with nothing around them; one ends with {quoted(shown.texts[0])}"

@@ -6,6 +6,7 @@ from statistics import mean, median_high, median_low
 
 from backend.contract.advantage import ESTIMATORS, Estimator
 from backend.contract.base import Json
+from backend.contract.config import RECORDED
 from backend.contract.groups import GroupState
 from backend.contract.reward import BOUNDED, reward_bound
 from backend.contract.stored import get, number_at, reward_functions, text_at
@@ -102,6 +103,9 @@ class Facts:
     history: Mapping[str, Stretch] = field(default_factory=dict)  # the last HISTORY steps, by metric
     start: Mapping[str, Stretch] = field(default_factory=dict)  # the first RECENT steps
     whole: Mapping[str, Stretch] = field(default_factory=dict)  # of rewards: means over stretches of the whole run
+    not_finite: Mapping[str, list[int]] = field(
+        default_factory=dict
+    )  # by metric, the steps of the last HISTORY at which it was not
     evaluations: Stretch = NOTHING  # pass@1 on held-out prompts, of the whole run
     groups: Sequence[GroupFact] = ()  # of the RECENT steps
     example: ExampleGroup | None = None  # None unless a reward is always 0 and its groups are kept
@@ -109,6 +113,18 @@ class Facts:
     silence: float | None = None  # seconds since the worker last reported; None if no worker should report
     lease_seconds: float = 30.0
     lost_attempts: int = 0  # that ended without a report of it
+
+    @property
+    def recorded(self) -> bool:
+        """Whether another program trains it: what that has not said is not known, and it does not do what a worker does."""
+        return self.config.get("kind") == RECORDED
+
+    @property
+    def most_grad_norm(self) -> float | None:
+        """What a longer gradient is scaled down to; None if it is not known."""
+        if self.recorded:
+            return self.number("theirs.max_grad_norm", 0.0) or None  # as TRL calls it; 0 limits nothing
+        return self.number("optimizer.max_grad_norm", 1.0)
 
     def recent(self, name: str) -> Stretch:
         """A metric over the last RECENT steps."""
@@ -170,7 +186,8 @@ class Facts:
 
 def weights(config: Mapping[str, Json]) -> dict[str, float]:
     """The weight of each reward function that moves the reward, by name."""
-    found = {name: number_at(one, "weight", 1.0) for name, one in functions(config).items()}
+    unsaid = 0.0 if config.get("kind") == RECORDED else 1.0  # nothing is said of a reward whose weight is not known
+    found = {name: number_at(one, "weight", unsaid) for name, one in functions(config).items()}
     return {name: weight for name, weight in found.items() if weight}
 
 

@@ -19,10 +19,15 @@ def worker_silent(facts: Facts) -> Finding | None:
     if silence is None or silence < SILENT * lease:
         return None
     gone = silence >= lease
+    who = "program" if facts.recorded else "worker"
     return Finding(
-        title="The worker is gone" if gone else None,
-        measured=f"Nothing was heard from the worker for {duration(silence)}; its lease is {duration(lease)}."
-        + (" The run waits for another worker, which goes on from the last checkpoint." if gone else ""),
+        title=f"The {who} is {'gone' if gone else 'silent'}",
+        measured=f"Nothing was heard from the {who} for {duration(silence)}; its lease is {duration(lease)}."
+        + (
+            " The run waits for another worker, which goes on from the last checkpoint."
+            if gone and not facts.recorded
+            else ""
+        ),
         advice="See whether its process and its machine are alive, and whether it reaches this server. "
         + ("Start a worker, and the run goes on by itself." if gone else "If it comes back in time, nothing is lost."),
         numbers={"silent_seconds": silence, "lease_seconds": lease},
@@ -57,10 +62,15 @@ def phase_open(facts: Facts) -> Finding | None:
 def worker_lost(facts: Facts) -> Finding | None:
     """What the worker did after the last checkpoint was done twice."""
     lost = facts.lost_attempts
+    who, times = (
+        "The program that trained it" if facts.recorded else "A worker held this run and",
+        f"{lost} times" if lost > 1 else "once",
+    )
     if not lost:
         return None
     return Finding(
-        measured=f"A worker held this run and was lost {'once' if lost == 1 else f'{lost} times'}: its lease ran out without a word from it.",
+        title="The program was lost" if facts.recorded else None,
+        measured=f"{who} was lost {times}: its lease ran out without a word from it.",
         advice="A killed process (out of memory), a machine that slept or a broken network are the usual causes: see that worker's log. "
         "The run went on from its last checkpoint, and no chart mixes the two histories.",
         numbers={"lost_attempts": lost},
@@ -81,10 +91,11 @@ def sampling_mismatch(facts: Facts) -> Finding | None:
     if mean is None or mean < MISMATCH_NATS:
         return None
     engine, same = facts.text("sampling.engine") or "native", facts.text("model.dtype") == "float32"
+    by = "" if facts.recorded else f" ({engine} engine)"
     own = f"One model computes both: {'please report it' if same else 'compare with model.dtype: float32'}."
     other = "Check that the engine has the same weights, dtype, tokenizer and temperature; sampling.engine: native has them all."
     return Finding(
-        measured=f"Over {span(gap.values)} the log-probs of sampling ({engine} engine) and of training "
+        measured=f"Over {span(gap.values)} the log-probs of sampling{by} and of training "
         f"differed by {figure(mean)} nats per token on average.",
         advice=f"The update treats tokens that another policy drew as if the policy had drawn them itself. {own if engine == 'native' else other}",
         numbers={"mean_difference": mean},

@@ -1,6 +1,7 @@
 """Rules about the policy: its gradient, its distance from the reference, its entropy, its loss, the rate at which it learns."""
 
-from backend.health.facts import HIGHEST, HISTORY, RECENT, SOLVED, Facts, Stretch
+from backend.contract.protocol import EVALUATION
+from backend.health.facts import HIGHEST, HISTORY, NOTHING, RECENT, SOLVED, Facts, Stretch
 from backend.health.rewards import nothing_is_rewarded
 from backend.health.rule import Finding, evidence, figure, one_of, percent, rate, rule, span
 from backend.preflight.hints import LORA_RATE_LOW
@@ -16,7 +17,7 @@ GRADIENT_LEFT = 0.01  # of the gradient at the start: below it hardly anything t
 
 @rule(
     "Updates were skipped",
-    f"grad_norm was not finite in at least one of the last {HISTORY} steps",
+    f"grad_norm was not finite in at least one of the last {HISTORY} steps. The rule is only for runs that are trained here",
     "grad_norm",
     steps=1,
 )
@@ -24,18 +25,57 @@ def skipped_updates(facts: Facts) -> Finding | None:
     """The weights are as they were; but numbers that overflow once mostly do so again."""
     norms = facts.history["grad_norm"]
     skipped = norms.missing
-    if not skipped:
+    if not skipped or facts.recorded:
         return None
-    named = ", ".join(map(str, skipped[-5:]))
     ways = {"lower the learning rate": True, "train in float32 (model.dtype)": facts.text("model.dtype") != "float32"}
     return Finding(
         measured=f"In {len(skipped)} of the last {len(norms)} steps the gradient was not finite (NaN or infinite), "
-        f"and the update was not applied: {'…, ' if len(skipped) > 5 else ''}{named}.",
+        f"and the update was not applied: {_latest(skipped)}.",
         advice=f"Open the groups of such a step and look for broken or very long texts. If it comes again, {one_of(ways)}; after three in a "
         "row the run ends by itself.",
         numbers={"skipped_steps": len(skipped)},
         evidence=evidence(skipped, "grad_norm", "loss", "learning_rate", step=skipped[-1]),
     )
+
+
+@rule(
+    "A metric is not finite",
+    f"a metric was NaN or infinite in at least one of the last {HISTORY} steps. Of a run that was trained here, steps do not count in "
+    "which completions were not scored or nothing moved the weights: then there is nothing to measure, or another rule speaks of it",
+)
+def not_finite(facts: Facts) -> Finding | None:
+    """What overflowed once mostly does so again, and whatever is computed from it."""
+    found = facts.not_finite
+    if not facts.recorded:
+        norms, lost = facts.history.get("grad_norm", NOTHING).values, facts.history.get("frac_unscored", NOTHING).values
+        known = {step for step, norm in norms.items() if not norm} | {step for step, share in lost.items() if share}
+        found = {name: sorted({*steps} - known) for name, steps in found.items() if not name.startswith(EVALUATION)}
+    first = {name: steps[0] for name, steps in found.items() if steps}
+    if not first:
+        return None
+    name, *others = sorted(first, key=lambda one: (first[one], one))
+    also = (
+        f" So {'were' if others[1:] else 'was'} {', '.join(others[:5])}{' and others' if others[5:] else ''}."
+        if others
+        else ""
+    )
+    return Finding(
+        title=f"{name} is not finite",
+        measured=f"{name} was NaN or infinite in {len(found[name])} of the last {min(facts.step, HISTORY)} steps: "
+        f"{_latest(found[name])}.{also}",
+        advice="Open the groups of the first such step, and look for broken or very long texts and odd rewards. The trainer's log says "
+        "what it did with that update. If later values are not finite either, go back to a checkpoint before it.",
+        numbers={"metrics": len(first), "steps": len(found[name])},
+        level="note"
+        if all(one.startswith("rewards/") for one in first)
+        else None,  # of a function that gave none in a step
+        evidence=evidence(found[name], name, *others[:3], step=first[name]),
+    )
+
+
+def _latest(steps: list[int]) -> str:
+    """The last five of them."""
+    return f"{'…, ' if len(steps) > 5 else ''}{', '.join(map(str, steps[-5:]))}"
 
 
 @rule(
@@ -49,7 +89,7 @@ def gradient_explodes(facts: Facts) -> Finding | None:
     norms = {step: value for step, value in facts.history["grad_norm"].finite.items() if value > 0}
     recent = {step: value for step, value in norms.items() if step >= facts.step - RECENT}
     before = Stretch({step: value for step, value in norms.items() if step not in recent})
-    limit, usual = facts.number("optimizer.max_grad_norm", 1.0), before.median
+    limit, usual = facts.most_grad_norm or 0.0, before.median
     if len(before) < STEPS_BEFORE or usual is None:
         return None
     large = {step: value for step, value in recent.items() if value > max(LARGE_TIMES * usual, limit)}
@@ -71,11 +111,11 @@ def gradient_explodes(facts: Facts) -> Finding | None:
 def kl_blow_up(facts: Facts) -> Finding | None:
     """The median, since one odd completion can make one step's estimate huge."""
     kl, beta = facts.recent("kl"), facts.number("algorithm.kl.beta", 0.0)
-    now = kl.median
+    now, weight = kl.median, f", with β = {beta:g}" if facts.at("algorithm.kl") else ""
     if now is None or abs(now) < KL_NATS:
         return None
     return Finding(
-        measured=f"KL to the reference was {figure(now)} nats per token (median of {span(kl.values)}), with β = {beta:g}.",
+        measured=f"KL to the reference was {figure(now)} nats per token (median of {span(kl.values)}){weight}.",
         advice="So far from where it started, a model often loses its language. Read some completions. If they have broken down, "
         "start again from an earlier checkpoint with a lower learning rate or a larger algorithm.kl.beta.",
         numbers={"median_kl": now, "beta": beta},
@@ -149,9 +189,9 @@ def lora_rate(facts: Facts) -> Finding | None:
 def gradient_clipped(facts: Facts) -> Finding | None:
     """Harmless with Adam, which scales by itself; but batches with a strong signal count no more than others."""
     norms = facts.history["grad_norm"].last(CLIPPED_STEPS)
-    limit, usual = facts.number("optimizer.max_grad_norm", 1.0), norms.median
-    clipped = sum(value > limit for value in norms.finite.values())
-    if usual is None or clipped < CLIPPED_SHARE * len(norms):
+    limit, usual = facts.most_grad_norm, norms.median
+    clipped = sum(limit is not None and value > limit for value in norms.finite.values())
+    if usual is None or limit is None or clipped < CLIPPED_SHARE * len(norms):
         return None
     return Finding(
         measured=f"In {clipped} of the {len(norms)} {span(norms.values)} the gradient was longer than max_grad_norm = {limit:g}; its "
@@ -176,7 +216,8 @@ def gradient_clipped(facts: Facts) -> Finding | None:
 def loss_near_zero(facts: Facts) -> Finding | None:
     """On policy the ratio is 1 and centred advantages add up to 0, so the value is 0; its gradient is not."""
     loss, gradient, began = facts.recent("loss"), facts.recent("grad_norm").median, facts.began("grad_norm").median
-    on_policy = facts.text("algorithm.surrogate.kind") == "clip" and facts.number("algorithm.updates_per_batch", 1) == 1
+    updates = facts.number("algorithm.updates_per_batch", 0 if facts.recorded else 1)
+    on_policy = facts.text("algorithm.surrogate.kind") == "clip" and updates == 1
     largest = max(map(abs, loss.finite.values()), default=SMALL_LOSS)
     if not (on_policy and facts.estimator.centred) or largest >= SMALL_LOSS:
         return None

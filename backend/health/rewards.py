@@ -185,9 +185,12 @@ def truncation(facts: Facts) -> Finding | None:
     mean, limit = cut.mean, int(facts.number("sampling.max_new_tokens", 0))
     if mean is None or mean < CUT or everything_masked.hint(facts):
         return None
-    long = f"; their mean length was {figure(length)} tokens" if length is not None else ""
+    at, long = (
+        f" at {limit} tokens" * (limit > 0),
+        f"; their mean length was {figure(length)} tokens" if length is not None else "",
+    )
     return Finding(
-        measured=f"{percent(mean)} of the completions of {span(cut.values)} were cut at {limit} tokens{long}.",
+        measured=f"{percent(mean)} of the completions of {span(cut.values)} were cut{at}{long}.",
         advice=fewer_cut(facts),
         numbers={"mean_share": mean, "max_new_tokens": limit},
         evidence=evidence(
@@ -209,11 +212,12 @@ def unscored(facts: Facts) -> Finding | None:
     if mean is None or peak is None or mean < UNSCORED:
         return None
     limit = facts.number("rewards.time_limit", 5.0)
+    fails = "" if facts.recorded else f"; above {percent(most)} in a step the run fails"
     longer = f", or raise rewards.time_limit (now {limit:g} s) if it ran out of time" if limit < LONGEST_TIME else ""
     whole = any(group.state == "unscored" and group.step == peak for group in facts.groups)
     return Finding(
         measured=f"{percent(mean)} of the completions of {span(share.values)} could not be scored, with a peak of "
-        f"{percent(share.finite[peak])} at step {peak}; above {percent(most)} in a step the run fails.",
+        f"{percent(share.finite[peak])} at step {peak}{fails}.",
         advice="Open one of them: its card shows the error of the reward function. A function that raises, hangs or returns no number "
         f"leaves the completion out; mend the function{longer}.",
         numbers={"mean_share": mean, "max_unscored": most},

@@ -10,6 +10,30 @@ from backend.health.facts import ENOUGH, Facts
 
 Level = Literal["note", "warning"]
 
+_OLDER = "If they have broken down, start again from an earlier checkpoint with a lower learning rate"
+ELSEWHERE = {
+    "worker_silent": "See whether the program and its machine are alive, and whether it reaches this server. What it records "
+    "meanwhile waits on its disk, and `groupscope sync` sends it.",
+    "worker_lost": "A killed process (out of memory), a machine that slept or a broken network are the usual causes: see the "
+    "program's own log.",
+    "gradient_explodes": "Look at the groups of the largest: long, broken texts or odd rewards are the usual cause. If it goes "
+    "on, start again from an earlier checkpoint with a lower learning rate.",
+    "kl_blow_up": f"So far from its start a model often loses its language. Read some completions. {_OLDER} or a larger β.",
+    "entropy_collapse": "All completions of a group become alike, and the groups die. Start again from a checkpoint before the "
+    "fall with a lower learning rate, or with more weight on the entropy.",
+    "all_rewards_zero": f"Open a group and read what the model answers. {_OLDER}. If it is right, see why the reward function "
+    "gives 0. If it is wrong, start with easier prompts.",
+    "dead_groups": "What helps: larger groups, which differ more often, or prompts of middling difficulty.",
+    "truncation": "Let completions be longer, or ask for shorter answers. If texts run on without sense, look at entropy and KL.",
+    "unscored": "Open one of them, and see in the trainer's log why the reward function gave no number.",
+    "length_drift": "Read completions from both ends of the run: what they add or leave out is what the reward allows.",
+    "component_dominates": "The run learns it and hardly anything else: lower its weight, or bring the scores to one scale.",
+    "near_ties": "If such small differences say little, take an estimator that does not divide by the group's std.",
+    "sampling_mismatch": "The update treats tokens that another policy drew as if the policy had drawn them itself. See whether "
+    "the engine that samples has the same weights, dtype, tokenizer and temperature.",
+}
+"""By rule, the advice on a run that another program trains: it takes nothing of that run's settings for known."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -54,13 +78,15 @@ class Rule:
         found = None if self.missing(facts) else self.check(facts)
         if found is None:
             return None
+        level = found.level or self.level
+        advice = ELSEWHERE.get(self.code, found.advice) if facts.recorded and level == "warning" else found.advice
         return Hint(
             code=self.code,
-            level=found.level or self.level,
+            level=level,
             title=found.title or self.title,
             rule=self.words,
             measured=found.measured,
-            advice=found.advice,
+            advice=advice,
             numbers=dict(found.numbers),
             evidence=found.evidence,
         )

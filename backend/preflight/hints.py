@@ -7,6 +7,7 @@ from math import lcm
 from typing import Literal
 
 from backend.catalog import CARDS
+from backend.contract.answers import ANSWERS
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig, data_of
 from backend.contract.grpo import GrpoConfig
@@ -296,6 +297,10 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
     """No worker has what the rewards name, the sampling engine, or as many processes."""
     needs = facts.needs or needs_of(config.model_dump(mode="json"))
     able = [one for one in facts.workers if needs.met_by(one)]
+    for name, field in needs.functions.items():
+        why = [one.passed_over.get(name) for one in facts.workers if name not in one.functions]
+        if any(why) and not any(name in one.functions for one in facts.workers):
+            yield _hint("error", field, f"{name} cannot score: {next(filter(None, why))}")
     if able and all(one.missing_nodes for one in able):
         yield _waits(_hint("info", None, "the nodes of a worker are not all there: the run waits until they are"))
     if not facts.workers or able:
@@ -327,7 +332,7 @@ def reward_columns(config: RunConfig, facts: Facts) -> Hints:
     described = data_of(config)
     if facts.columns is None or described is None or not isinstance(described[1], Dataset):
         return
-    given = {*facts.columns, *(["answer"] if described[1].answer_column is not None else [])}
+    given = {*facts.columns, *(ANSWERS if described[1].answer_column is not None else [])}
     offered = {name: one for worker in facts.workers for name, one in worker.own_rewards.items()}
     for function, field in needs_of(config.model_dump(mode="json")).functions.items():
         missing = [name for name in offered[function].needs if name not in given] if function in offered else []
@@ -336,8 +341,8 @@ def reward_columns(config: RunConfig, facts: Facts) -> Hints:
             text = (
                 f"{function} takes {', '.join(missing)}, and the data has no such column; its columns are {known:.500}"
             )
-            if "answer" in missing:
-                text += ". The answer column, if one is chosen, is given as answer"
+            if named := [one for one in missing if one in ANSWERS]:
+                text += f". The answer column, if one is chosen, is given as {named[0]}"
             yield _hint("warning", field, text)
 
 
@@ -346,8 +351,13 @@ def _way_to(function: str, facts: Facts) -> str:
     file = file_of(function)
     if file is None:
         return "its operator sets GROUPSCOPE_REWARD_FUNCTIONS"
-    errors = [one.error for worker in facts.workers for one in worker.reward_files if one.name == file and one.error]
-    return errors[0].partition("\n")[0] if errors else f"put {file} into the folder rewards of its data directory"
+    files = [one for worker in facts.workers for one in worker.reward_files if one.name == file]
+    if errors := [one.error for one in files if one.error]:
+        return errors[0].partition("\n")[0]
+    if files:
+        has = ", ".join(one.function.partition(":")[2] for one in files[0].functions)
+        return f"{file} is there, and has {has}"
+    return f"put {file} into the folder rewards of its data directory"
 
 
 def repeated_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Hints:

@@ -18,6 +18,7 @@ from backend.contract.replay import ReplayConfig
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid
 from backend.field_errors import field_errors
+from backend.looks import said as said_of_prompts
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts, Given
 from backend.preflight.gather import gather, in_messages, of_copy, of_fork
@@ -159,4 +160,7 @@ def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
         if body.parent_id is not None:
             given = tx, facts, config, body.parent_id
             facts = of_copy(*given) if body.fork_at is None else of_fork(*given, body.fork_at)
+    if not asked:
+        read = said_of_prompts(config, services.looks, facts.workers, services.clock.seconds())
+        facts = replace(facts, refused=[*facts.refused, *read])
     return preflight(config, facts)

@@ -1,13 +1,15 @@
 """Which properties go with the reward within groups: effects, their intervals, and a correction for the number of properties.
 
 Completions are (N,), properties (N, K); axes end the names. A completion is compared with those of its own group only: reward and
-property are taken from their means over the group, so that easy and hard prompts, or long and short ones, say nothing. What is
-resampled is not the completion but the cluster: all groups of a prompt (or a group, if there are few prompts). Completions of a group may be
-copies of each other, and groups of a prompt have the same answer; a cluster counts once, however large. See docs/algorithms.md.
+property are taken from their means over the group, so that easy and hard prompts, or long and short ones, say nothing. What
+chance does is seen by permuting rewards within groups, equal texts (M of them) as one: completions may be copies of each other.
+What groups of a prompt have in common counts once: their cluster is all of them, or a group if there are few prompts. See
+docs/algorithms.md.
 """
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Squares = tuple[Floats, Floats, Floats]
+"""Of each property (K,): s², s q and q², where s is its product with the reward and q its square, summed in some way."""
 
 LEVEL = 0.05
 DRAWS = 1999
@@ -24,6 +28,9 @@ TOGETHER = 0.95
 """Properties whose correlation within groups is larger, in size, cannot be separated."""
 _ROUNDING = 1e-9  # of the largest value: differences below it are rounding
 _NORMAL = 1.959964  # of the central 95 % of the normal distribution
+_UNSHARED = (
+    2**18
+)  # multiplications at once: BLAS does no more without its other threads, which wait for each other on a busy machine
 
 
 @dataclass(frozen=True)
@@ -36,20 +43,12 @@ class Centred:
     groups_N: Ints
     clusters_N: Ints
     unit: float
+    whole_N: Floats  # the rewards as they are permuted, in the same unit, with their groups' means; NaN: unknown
+    texts_N: Ints  # equal in a group: equal texts
 
     def by_cluster(self, values_N_K: Floats) -> Floats:
         """The sums of each cluster, (C, K)."""
         return _sums(values_N_K, self.clusters_N)
-
-    @property
-    def products_C_K(self) -> Floats:
-        """Property × reward: what a cluster says of their association."""
-        return self.by_cluster(self.properties_N_K * self.rewards_N_K)
-
-    @property
-    def squares_C_K(self) -> Floats:
-        """Property²: how much a cluster can say."""
-        return self.by_cluster(self.properties_N_K**2)
 
     def beside(self, lead: int) -> "Centred":
         """What remains of rewards and properties where property `lead` has been accounted for, in a straight line."""
@@ -62,7 +61,8 @@ class Centred:
         rest_K = (properties_N_K**2).sum(axis=0) / np.maximum((self.properties_N_K**2).sum(axis=0), 1e-300)
         properties_N_K[:, rest_K < 1 - TOGETHER**2] = 0.0
         rewards_N_K = self.rewards_N_K - lead_N[:, None] * slope
-        return Centred(rewards_N_K, properties_N_K, self.groups_N, self.clusters_N, self.unit)
+        whole_N = self.whole_N - lead_N * slope
+        return Centred(rewards_N_K, properties_N_K, self.groups_N, self.clusters_N, self.unit, whole_N, self.texts_N)
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,79 @@ class Association:
         return self.tested_K & (self.p_K <= LEVEL)
 
 
-def centred(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, clusters_N: Ints) -> Centred:
-    """Both without their groups' means; NaN in either leaves the completion out, of that property alone if it is the property's."""
+def centred(
+    rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, clusters_N: Ints, texts_N: Ints | None = None
+) -> Centred:
+    """Both without their groups' means; NaN in either leaves the completion out, of that property alone if it is the property's.
+
+    `texts_N` is equal where two completions of a group have one text; by default each has its own.
+    """
     known_N_K = np.isfinite(properties_N_K) & np.isfinite(rewards_N)[:, None]
     values_N_K = np.where(known_N_K, properties_N_K, 0.0)
     unit = size_of(rewards_N)
-    rewards_N_K = np.where(known_N_K, np.where(np.isfinite(rewards_N), rewards_N / unit, 0.0)[:, None], 0.0)
+    whole_N = np.where(np.isfinite(rewards_N), rewards_N / unit, np.nan)
+    rewards_N_K = np.where(known_N_K, whole_N[:, None], 0.0)
     count_P_K = np.maximum(_sums(known_N_K.astype(float), groups_N), 1.0)
 
     def within(each_N_K: Floats) -> Floats:
         means_P_K = _sums(each_N_K, groups_N) / count_P_K
         return np.where(known_N_K, each_N_K - means_P_K[groups_N], 0.0)
 
-    return Centred(within(rewards_N_K), within(values_N_K), groups_N, clusters_N, unit)
+    texts_N = np.arange(len(groups_N)) if texts_N is None else texts_N
+    return Centred(within(rewards_N_K), within(values_N_K), groups_N, clusters_N, unit, whole_N, texts_N)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The M different texts of all groups, a group's together: what a permutation moves. The reward of a text is its mean."""
+
+    rewards_M: Floats  # less their group's mean over texts; the values, too
+    values_M_K: Floats  # of the properties
+    sums_M_K: Floats  # of the centred properties, over the completions with this text
+    groups_M: Ints
+    clusters_M: Ints
+
+    @classmethod
+    def of(cls, data: Centred) -> "_Texts":
+        """Those with a known reward."""
+        known_N = np.isfinite(data.whole_N)
+        groups_N, texts_N = data.groups_N[known_N], data.texts_N[known_N]
+        names_N = groups_N * (texts_N.max(initial=0) + 1) + texts_N
+        _, first_M, places_N = np.unique(names_N, return_index=True, return_inverse=True)
+        groups_M, columns = groups_N[first_M], [data.whole_N[known_N][:, None], data.properties_N_K[known_N]]
+        sums_M_K = _sums(np.hstack(columns), places_N)
+        each_M_K = sums_M_K / np.bincount(places_N)[:, None]
+        each_M_K -= (_sums(each_M_K, groups_M) / np.maximum(np.bincount(groups_M), 1)[:, None])[groups_M]
+        clusters_M = data.clusters_N[known_N][first_M]
+        return cls(each_M_K[:, 0], each_M_K[:, 1:], sums_M_K[:, 1:], groups_M, clusters_M)
+
+    def variances(self) -> Squares:
+        """Of Σ property × reward over all permutations; the last two with the property in the reward's place, once and twice."""
+        spread_P_K = _sums(self.sums_M_K**2, self.groups_M) / np.maximum(np.bincount(self.groups_M) - 1, 1)[:, None]
+        rewards_M_1, values_M_K = self.rewards_M[:, None], self.values_M_K
+        products = (rewards_M_1**2, rewards_M_1 * values_M_K, values_M_K**2)
+        rr_K, rx_K, xx_K = ((spread_P_K * _sums(each, self.groups_M)).sum(axis=0) for each in products)
+        return rr_K, rx_K, xx_K
+
+    def largest(self, tested_K: Bools, random: np.random.Generator, draws: int) -> Floats:
+        """The largest statistic of the tested properties under each permutation of rewards within groups. (B,)"""
+        scaled_M_K = self.sums_M_K[:, tested_K] / np.sqrt(self.variances()[0][tested_K])
+        order_M = np.lexsort((self.groups_M, self.clusters_M))
+        members_P = np.split(order_M, np.flatnonzero(np.diff(self.groups_M[order_M])) + 1)
+        clusters = [list(of) for _, of in groupby(members_P, key=lambda one: self.clusters_M[one[:1]].tolist())]
+        at_once = max(1, _UNSHARED // max(1, max(map(len, members_P)) * scaled_M_K.shape[1]))
+        largest_B: list[Floats] = [np.zeros(0)]
+        for start in range(0, draws, at_once):
+            count = min(at_once, draws - start)
+            sums_B_K, squares_B_K = np.zeros((2, count, scaled_M_K.shape[1]))
+            for groups in clusters:
+                drawn = (random.permuted(np.tile(self.rewards_M[one], (count, 1)), axis=1) for one in groups)
+                of_B_K = sum(each_B_M @ scaled_M_K[one] for each_B_M, one in zip(drawn, groups, strict=True))
+                sums_B_K += of_B_K
+                squares_B_K += of_B_K**2
+            t_B_K = np.abs(sums_B_K) / np.sqrt(np.maximum(squares_B_K, 1.0))
+            largest_B.append(t_B_K.max(axis=1, initial=0.0))
+        return np.concatenate(largest_B)
 
 
 def associate(
@@ -109,44 +169,46 @@ def associate(
 ) -> Association:
     """The association of each property with the reward.
 
-    A cluster's products have the mean 0 if the property does not go with the reward. Their signs are drawn at random, all properties' alike
-    (a wild bootstrap with the null imposed, Cameron, Gelbach & Miller 2008); the 95 % point of the largest statistic of all properties is
-    the critical value (max-T, Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a
+    A statistic is the sum of property × reward, in its standard deviations over permutations of rewards within groups, or by the
+    spread of its clusters where that is larger. The 95 % point of the largest of all properties under such permutations is the
+    critical value (max-T, Westfall & Young 1993). An interval holds the effects that this very test does not refuse. With a
     `critical` value given, nothing is drawn, and `p_K` is NaN.
     """
-    squares_C_K, products_C_K = data.squares_C_K, data.products_C_K
-    q_K, s_K = squares_C_K.sum(axis=0), products_C_K.sum(axis=0)
-    variance_K = (data.rewards_N_K**2).sum(axis=0)
+    # what a cluster says of an association, and how much it can say
+    s_C_K = data.by_cluster(data.properties_N_K * data.rewards_N_K)
+    texts, q_C_K = _Texts.of(data), data.by_cluster(data.properties_N_K**2)
+    s_K, q_K, variance_K = s_C_K.sum(axis=0), q_C_K.sum(axis=0), (data.rewards_N_K**2).sum(axis=0)
+    by_chance = texts.variances()
+    of_clusters = ((s_C_K**2).sum(axis=0), (s_C_K * q_C_K).sum(axis=0), (q_C_K**2).sum(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        clusters_K = np.where(q_K > 0, q_K**2 / (squares_C_K**2).sum(axis=0), 0.0)
-        tested_K = (clusters_K >= LEAST) & (variance_K > 0)
-        t_K = np.abs(s_K) / np.sqrt((products_C_K**2).sum(axis=0))
-    t_K = np.where(np.isfinite(t_K), t_K, 0.0)
+        clusters_K = np.where(q_K > 0, q_K**2 / of_clusters[2], 0.0)
+        t_K = np.abs(s_K) / np.sqrt(np.maximum(of_clusters[0], by_chance[0]))
+    tested_K = (clusters_K >= LEAST) & (by_chance[0] > 0)
     p_K = np.full(len(q_K), np.nan)
     if critical is None:
-        largest_B = _largest(products_C_K[:, tested_K], random, draws)
+        largest_B = texts.largest(tested_K, random, draws)
         place = min(draws - 1, math.ceil((1 - LEVEL) * (draws + 1)) - 1)
         critical = float(np.sort(largest_B)[place]) if draws else 0.0
-        # as large up to rounding is as large: with few clusters the draws repeat what was observed
+        # as large up to rounding is as large: with few groups the draws repeat what was observed
         exceeding_K = (largest_B[:, None] >= t_K[tested_K] * (1 - 1e-9)).sum(axis=0)
         p_K[tested_K] = (1 + exceeding_K) / (draws + 1)
-    low_K, high_K = _interval(products_C_K, squares_C_K, critical)
+    # of both the widest; with the effect, beyond which rounding may put an end
+    (low_K, high_K), (least_K, most_K) = (_interval(s_K, q_K, each, critical) for each in (of_clusters, by_chance))
     with np.errstate(divide="ignore", invalid="ignore"):
         effect_K = s_K / q_K
         correlation_K = np.clip(s_K / np.sqrt(q_K * variance_K), -1.0, 1.0)  # rounding may put it beyond
     degrees = len(data.groups_N) - len(np.unique(data.groups_N))
-    spread_K = np.sqrt(q_K / max(1, degrees))
 
     def known(each_K: Floats) -> Floats:
         return np.where(tested_K, each_K, np.nan)
 
     return Association(
         effect_K=known(bounded(effect_K, data.unit)),
-        low_K=known(bounded(low_K, data.unit)),
-        high_K=known(bounded(high_K, data.unit)),
+        low_K=known(bounded(np.minimum.reduce([low_K, least_K, effect_K]), data.unit)),
+        high_K=known(bounded(np.maximum.reduce([high_K, most_K, effect_K]), data.unit)),
         p_K=known(p_K),
         correlation_K=known(correlation_K),
-        spread_K=spread_K,
+        spread_K=np.sqrt(q_K / max(1, degrees)),
         clusters_K=clusters_K,
         tested_K=tested_K,
         critical=critical,
@@ -197,23 +259,10 @@ def _sums(values_N_K: Floats, places_N: Ints) -> Floats:
     return sums
 
 
-def _largest(products_C_K: Floats, random: np.random.Generator, draws: int) -> Floats:
-    """The largest statistic of all properties under each draw of signs, (B,)."""
-    if not products_C_K.size:
-        return np.zeros(draws)
-    norms_K = np.sqrt((products_C_K**2).sum(axis=0))
-    scaled_C_K = products_C_K / np.where(norms_K > 0, norms_K, 1.0)
-    signs_B_C = random.integers(0, 2, size=(draws, len(scaled_C_K)), dtype=np.int8).astype(np.float64) * 2 - 1
-    return np.asarray(np.abs(signs_B_C @ scaled_C_K).max(axis=1))
-
-
-def _interval(products_C_K: Floats, squares_C_K: Floats, critical: float) -> tuple[Floats, Floats]:
-    """The slopes b for which |Σ(s − b q)| ≤ critical × √Σ(s − b q)²: between the roots of a parabola; NaN where it has no bound."""
-    s, q = products_C_K.sum(axis=0), squares_C_K.sum(axis=0)
-    c = critical**2
-    ss, qq = (products_C_K**2).sum(axis=0), (squares_C_K**2).sum(axis=0)
-    sq = (products_C_K * squares_C_K).sum(axis=0)
-    a, b, d = q**2 - c * qq, s * q - c * sq, s**2 - c * ss
+def _interval(s: Floats, q: Floats, squares: Squares, critical: float) -> tuple[Floats, Floats]:
+    """The slopes b for which |s − b q| ≤ critical × √(ss − 2 b sq + b² qq): between the roots of a parabola; NaN if it has no bound."""
+    ss, sq, qq = (critical**2 * each for each in squares)
+    a, b, d = q**2 - qq, s * q - sq, s**2 - ss
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(b**2 - a * d, 0.0))
         low, high = (b - root) / a, (b + root) / a

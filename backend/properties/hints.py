@@ -208,7 +208,8 @@ def _verdict(studied: Studied, k: int, truth_N: Floats) -> Verdict:
         return "unknown"
     groups_N = numbered(studied.table.groups_N[kept_N])
     clusters_N = numbered(studied.table.prompts_N[kept_N]) if studied.cluster == "prompt" else groups_N
-    data = centred(truth_N[kept_N], studied.values_N_K[kept_N, k : k + 1], groups_N, clusters_N)
+    texts_N = studied.table.texts_N[kept_N]
+    data = centred(truth_N[kept_N], studied.values_N_K[kept_N, k : k + 1], groups_N, clusters_N, texts_N)
     found = pointwise(data)
     if not found.tested_K[0] or not np.isfinite(found.high_K[0]):
         return "unknown"

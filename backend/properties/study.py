@@ -75,7 +75,7 @@ def study(window: Window, seen: Table, reward: str | None) -> Studied:
     prompts_N = numbered(seen.prompts_N[kept_N])
     by_prompt = len(prompts_N) > 0 and prompts_N.max() + 1 >= 2 * LEAST
     clusters_N = prompts_N if by_prompt else groups_N
-    data = centred(rewards_N[kept_N], values_N_K[kept_N], groups_N, clusters_N)
+    data = centred(rewards_N[kept_N], values_N_K[kept_N], groups_N, clusters_N, seen.texts_N[kept_N])
     random = np.random.default_rng(_SEED)
     found = associate(data, random)
     size_K = np.nan_to_num(np.abs(found.correlation_K))
@@ -158,6 +158,7 @@ def _trend(studied: Studied, k: int, unit: float) -> list[TrendPoint]:
                 studied.values_N_K[kept_N, k : k + 1],
                 numbered(seen.groups_N[kept_N]),
                 numbered(clusters_N),
+                seen.texts_N[kept_N],
             )
             found = pointwise(data)
             effect, low, high = (

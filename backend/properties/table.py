@@ -27,6 +27,7 @@ class Table:
     phrases: list[Property]
     uses_N_W: Bools
     groups_N: Ints  # 0, 1, …, in the order of the window's steps
+    texts_N: Ints  # the same number for equal texts
     steps_N: Ints
     prompts_N: Ints
     parts_N: Ints
@@ -45,6 +46,7 @@ def table(window: Window) -> Table:
                 values_N_K[number, place[known]] = value
     groups = {group: number for number, group in enumerate(dict.fromkeys(one.group for one in window.completions))}
     prompts: dict[str, int] = {}
+    texts: dict[str, int] = {}
     of_group = [window.groups[one.group] for one in window.completions]
     steps_N = np.array([group.step for group in of_group], dtype=np.int64)
     parts_N = _parts(steps_N)
@@ -59,6 +61,7 @@ def table(window: Window) -> Table:
         [Property("phrase", " ".join(phrases[each])) for each in apart],
         uses_N_W[:, apart],
         np.array([groups[one.group] for one in window.completions], dtype=np.int64),
+        np.array([texts.setdefault(one.said, len(texts)) for one in window.completions], dtype=np.int64),
         steps_N,
         np.array([prompts.setdefault(group.prompt_id, len(prompts)) for group in of_group], dtype=np.int64),
         parts_N,

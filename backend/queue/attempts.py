@@ -15,7 +15,7 @@ from backend.field_errors import FieldError
 from backend.queue import lease
 from backend.runs import reward_texts, store
 from backend.storage import history
-from backend.storage.tables import attempt, run, worker
+from backend.storage.tables import attempt, log_line, metric, run, worker
 from backend.telemetry import stretches, summary
 
 IDLE: dict[str, Any] = {
@@ -114,14 +114,43 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
     if row is None:
         return True
     failures, status = row["failures"] + 1, "failed"
-    if sent.retryable and failures < terms.max_failures:
+    repeated = sent.retryable and failures < terms.max_failures and _same(tx, run_id, sent)
+    if sent.retryable and failures < terms.max_failures and not repeated:
         status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
     # in the run's log, where the next attempt leaves it
-    line = p.LogLine(level="error", message=f"attempt {sent.attempt} ended: {sent.error.message}")
-    events.log(tx, run_id, sent.attempt, line, at)
+    events.log(tx, run_id, sent.attempt, p.LogLine(level="error", message=_ended(sent.attempt, sent)), at)
+    if repeated:
+        text = (
+            "the attempt before ended so in the same step, and it is not tried again: mend the cause, then press Retry"
+        )
+        events.log(tx, run_id, sent.attempt, p.LogLine(level="warning", message=text), at)
     return False
+
+
+def _ended(number: int, sent: p.Fail) -> str:
+    return f"attempt {number} ended: {sent.error.message}"
+
+
+def _same(tx: Connection, run_id: int, sent: p.Fail) -> bool:
+    """Whether the attempt before met the same crash in the same step: a third one would meet it, too."""
+    before = sent.attempt - 1
+    same = (log_line.c.attempt == before) & (log_line.c.level == "error") & (log_line.c.message == _ended(before, sent))
+    if (
+        sent.error.code != "crash"
+        or tx.execute(select(log_line.c.id).where(log_line.c.run_id == run_id, same)).first() is None
+    ):
+        return False
+    return _reached(tx, run_id, before) == _reached(tx, run_id, sent.attempt)
+
+
+def _reached(tx: Connection, run_id: int, number: int) -> int:
+    """The step in which an attempt ended: the one behind those that it reported, else the one where it began."""
+    began = select(attempt.c.from_step).where(attempt.c.run_id == run_id, attempt.c.attempt == number)
+    last = select(func.max(metric.c.step)).where(metric.c.run_id == run_id, metric.c.attempt == number)
+    reported = tx.execute(last).scalar_one()
+    return int(tx.execute(began).scalar_one() or 0) if reported is None else int(reported) + 1
 
 
 def _held(tx: Connection, run_id: int, number: int, outcome: str, terms: Terms) -> RowMapping | None:

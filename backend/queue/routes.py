@@ -12,6 +12,7 @@ from sqlalchemy.exc import DatabaseError
 
 from backend import workers
 from backend.answers import NDJSON
+from backend.catalog import CARDS
 from backend.checkpoints import retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
@@ -62,7 +63,20 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
         if claimed is not None:
             services.broadcast.ring(claimed.run_id)
         if claimed is not None or not among:  # else others took all that were found
-            return p.ClaimReply(claim=claimed, ask_again_seconds=wait)
+            idle = claimed is None and "grpo" in body.kinds
+            have = [
+                *(card.source for card in CARDS),
+                *(model.source for model in body.worker.models if model.problem is None),
+            ]
+            look = services.looks.wish(have, terms.now) if idle else None
+            return p.ClaimReply(claim=claimed, look=look, ask_again_seconds=wait)
+
+
+@router.post("/looks")
+def looked(services: ServicesDep, body: p.LookFound) -> p.Accepted:
+    """What a worker found in the prompts of a configuration that a form asked about."""
+    services.looks.found(body.key, body.look, services.clock.seconds())
+    return p.Accepted()
 
 
 @router.post("/recordings", status_code=201)

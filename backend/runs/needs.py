@@ -43,7 +43,7 @@ class Needs:
         """Whether the worker has all."""
         return (
             self.judges.keys() <= set(worker.judges)
-            and self.functions.keys() <= worker.functions
+            and self.functions.keys() <= worker.functions | worker.passed_over.keys()  # which it refuses at once
             and self.engine in worker.engines
             and self.processes <= worker.processes
             and self.computes_as(worker)

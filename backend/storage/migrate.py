@@ -14,6 +14,7 @@ from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
 from backend.storage.database import Database
+from backend.storage.folding import kept_fold
 from backend.storage.revision import REVISION, is_known
 from backend.storage.tables import METRIC_WIDTHS, metadata, metric_stretch, revision, run
 
@@ -74,7 +75,7 @@ SEARCHED = {"completion_trigrams": ("completion", "text"), "prompt_trigrams": ("
 
 
 def _build_search(tx: Connection) -> None:
-    """Build the indexes of trigrams, the triggers that keep them, and the lists of their trigrams in order; SQLite alone has them.
+    """Build the indexes of trigrams, and the lists of their trigrams in order; SQLite alone has them.
 
     An index stores neither texts nor positions: a search reads the rows that it finds. A text is indexed with two control
     characters behind it, so that its last characters begin a trigram, too: one or two characters are found by it.
@@ -82,23 +83,39 @@ def _build_search(tx: Connection) -> None:
     if tx.dialect.name != "sqlite":
         return
     for index, (table, column) in SEARCHED.items():
-        for gone in (f"TRIGGER IF EXISTS {table}_loses_{column}", f"TRIGGER IF EXISTS {table}_gains_{column}"):
-            tx.exec_driver_sql(f"DROP {gone}")
         tx.exec_driver_sql(f"DROP TABLE IF EXISTS {index}")
         tx.exec_driver_sql(
             f"CREATE VIRTUAL TABLE {index} USING fts5("
             f"{column}, content='', content_rowid='id', tokenize='trigram', detail='none')"
         )
         tx.exec_driver_sql(f"INSERT INTO {index} (rowid, {column}) SELECT id, {column} || char(1, 1) FROM {table}")
-        tx.exec_driver_sql(
-            f"CREATE TRIGGER {table}_gains_{column} AFTER INSERT ON {table} BEGIN "
-            f"INSERT INTO {index} (rowid, {column}) VALUES (new.id, new.{column} || char(1, 1)); END"
-        )
-        tx.exec_driver_sql(
-            f"CREATE TRIGGER {table}_loses_{column} AFTER DELETE ON {table} BEGIN "
-            f"INSERT INTO {index} ({index}, rowid, {column}) VALUES ('delete', old.id, old.{column} || char(1, 1)); END"
-        )
         tx.exec_driver_sql(f"CREATE VIRTUAL TABLE {index}_places USING fts5vocab('{index}', 'instance')")
+
+
+def _fold_texts(tx: Connection) -> None:
+    """Keep beside each text the form in which it is compared, if that is another; the index has it in the text's place.
+
+    Only such rows are indexed anew: in most runs they are few.
+    """
+    for index, (table, column) in SEARCHED.items():
+        keep = [f"UPDATE {table} SET folded = :folded WHERE id = :id"]
+        if tx.dialect.name == "sqlite":
+            gain = f"INSERT INTO {index} (rowid, {column}) VALUES ({{}}, {{}} || char(1, 1))"
+            lose = f"INSERT INTO {index} ({index}, rowid, {column}) VALUES ('delete', {{}}, {{}} || char(1, 1))"
+            keep += [lose.format(":id", ":text"), gain.format(":id", ":folded")]
+            for verb, event, row, change in (("gains", "INSERT", "new", gain), ("loses", "DELETE", "old", lose)):
+                tx.exec_driver_sql(f"DROP TRIGGER IF EXISTS {table}_{verb}_{column}")
+                change = change.format(f"{row}.id", f"coalesce({row}.folded, {row}.{column})")
+                tx.exec_driver_sql(
+                    f"CREATE TRIGGER {table}_{verb}_{column} AFTER {event} ON {table} BEGIN {change}; END"
+                )
+        page, last = text(f"SELECT id, {column} FROM {table} WHERE id > :last ORDER BY id LIMIT 1000"), 0
+        while rows := tx.execute(page, {"last": last}).all():
+            last = rows[-1][0]
+            changed = [{"id": one, "text": said, "folded": kept_fold(said)} for one, said in rows]
+            changed = [one for one in changed if one["folded"] is not None]
+            for statement in keep if changed else []:
+                tx.execute(text(statement), changed)
 
 
 _STRETCHES = text("""
@@ -160,5 +177,6 @@ _STEPS: dict[int, Callable[[Connection], None]] = {
     7: _build_search,
     10: _build_stretches,
     12: _write_needs,
+    22: _fold_texts,
 }
 """What a database from before a revision gets, beside what its schema lacks."""

@@ -228,6 +228,7 @@ prompt_group = Table(
     Column("index", Id, nullable=False),
     Column("prompt_id", String(200), nullable=False),
     Column("prompt_text", Text, nullable=False),
+    Column("folded", Text),  # of prompt_text, for the search: storage.folding.kept_fold
     Column("prompt", Text, nullable=False),
     Column("answer", Text),
     Column("state", String(20), nullable=False),
@@ -290,6 +291,7 @@ completion = Table(
     Column("group_id", Id, ForeignKey("prompt_group.id", ondelete="CASCADE"), nullable=False),
     Column("index", Id, nullable=False),
     Column("text", Text, nullable=False),
+    Column("folded", Text),  # for the search: storage.folding.kept_fold
     Column("turns", JSON, nullable=False, server_default="[]"),
     Column("token_count", Id, nullable=False),
     Column("finish_reason", String(20), nullable=False),

@@ -1,6 +1,6 @@
 """Groups and completions: stored whole, listed by what the list shows, read one by one."""
 
-import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from backend.contract.inspection import CompletionHit
 from backend.contract.queries import CompletionQuery, GroupQuery, PromptGroupQuery, StepQuery
 from backend.errors import NotFound
 from backend.runs import store as runs
-from backend.storage import history, statements
+from backend.storage import folding, history, statements
 from backend.storage.tables import bookmark, completion, prompt_group, thumb
 from backend.telemetry import search
 
@@ -46,7 +46,10 @@ def store(
     """Add the groups of some steps, each with the (group, completion) indices whose tokens were kept."""
     place = {"run_id": run_id, "attempt": attempt_}
     values = [
-        group.model_dump(exclude={"completions"}) | place | {"step": step} | _shown(group)
+        group.model_dump(exclude={"completions"})
+        | place
+        | {"step": step, "folded": folding.kept_fold(group.prompt_text)}
+        | _shown(group)
         for step, groups, _ in of_steps
         for group in groups
     ]
@@ -59,7 +62,7 @@ def store(
         one.model_dump()
         | place
         | {"step": step, "group_id": ids[step, group.index], "state": group.state}
-        | {"has_trace": (group.index, one.index) in traced}
+        | {"has_trace": (group.index, one.index) in traced, "folded": folding.kept_fold(one.text)}
         for step, groups, traced in of_steps
         for group in groups
         for one in group.completions
@@ -127,7 +130,8 @@ def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
 def _summaries(
     tx: Connection, live: ColumnElement[bool], ids: Sequence[int], cursor: str | None
 ) -> r.Page[GroupSummary]:
-    columns = (statements.beginning(one) if one.name in TEXTS else one for one in prompt_group.c)
+    shown = (one for one in prompt_group.c if one.name != "folded")
+    columns = (statements.beginning(one) if one.name in TEXTS else one for one in shown)
     query = select(*columns, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
     rows = statements.fetch(tx, query, prompt_group.c.id, ids)
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
@@ -227,7 +231,10 @@ def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[C
 
 def excerpt(text: str, term: str | None) -> str:
     """About 200 characters around the first place of the term; without a term its end, which has the answer."""
-    place = re.search(re.escape(term), text, re.IGNORECASE) if term else None
-    start = max(0, min(place.start() - BEFORE, len(text) - EXCERPT)) if place else max(0, len(text) - EXCERPT)
-    end = max(start + EXCERPT, place.end()) if place else len(text)
+    wanted = folding.folded(term or "")
+    found = folding.folded(text).find(wanted) if wanted else -1
+    if found > 0 and not text.isascii():  # folding moves places: the first by which as many letters are folded
+        found = bisect_left(range(len(text)), found, key=lambda end: len(folding.folded(text[:end])))
+    start = max(0, min(found - BEFORE, len(text) - EXCERPT)) if found >= 0 else max(0, len(text) - EXCERPT)
+    end = max(start + EXCERPT, found + len(wanted)) if found >= 0 else len(text)
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

@@ -167,7 +167,7 @@ def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) 
     )
     ids, cursor = statements.find(tx, found, query)
     rows = statements.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
-    numbers = [column for column in completion.c if column.name != "text"]
+    numbers = [column for column in completion.c if column.name not in ("text", "folded")]
     one = completion.c
     members = select(*numbers).where(one.group_id.in_(ids)).order_by(one.group_id, one.index)
     completions: dict[int, list[Any]] = defaultdict(list)

@@ -1,4 +1,6 @@
-"""Literal search in texts: a substring, capital letters of ASCII aside. What SQLite alone can do is here and nowhere else.
+"""Literal search in texts: a substring, without regard to capitals and to how letters are composed (storage.folding).
+
+What SQLite alone can do is here and nowhere else.
 
 SQLite has an index of trigrams: it names the rows that have the trigrams of a term, or, for a term of one or two characters, one
 of those that begin with it. Some have them elsewhere, so each is looked at. Where the index does not help (a term that very many
@@ -11,6 +13,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, func, select, text
 
 from backend.storage import history
+from backend.storage.folding import folded
 from backend.storage.tables import completion, prompt_group
 
 MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
@@ -43,10 +46,13 @@ def narrow_few(
 
 
 def contains(tx: Connection, searched: Column[Any], term: str) -> ColumnElement[bool]:
-    """Whether a text has the term in it."""
+    """Whether a text, as it is compared, has the term in it."""
+    compared, wanted = func.coalesce(searched.table.c.folded, searched), folded(term)
     if tx.dialect.name == "sqlite":
-        return searched.contains(term, autoescape=True)  # LIKE knows no capitals here, and lower() would copy each text
-    return searched.icontains(term, autoescape=True)
+        return compared.contains(
+            wanted, autoescape=True
+        )  # LIKE knows no capitals here, and lower() would copy each text
+    return compared.icontains(wanted, autoescape=True)
 
 
 def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
@@ -59,7 +65,7 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
     """The only rows, of this run and of its time, that may have the term; None if the index does not help, or names more than `most`."""
     if tx.dialect.name != "sqlite" or len(history.segments(tx, run_id)) > 1:  # a fork: rows of several runs and times
         return None
-    index = INDEXES[table.name]
+    index, term = INDEXES[table.name], folded(term)
     if len(term) > 2:
         # the fewest that hold every letter: a search costs what reading their places costs, and each row is checked anyway
         starts = (*range(0, len(term) - 3, 3), len(term) - 3)

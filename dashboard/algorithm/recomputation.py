@@ -7,7 +7,7 @@ numbers that are all recorded. Arrays are of P groups of G completions, NaN if a
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import nan
+from math import fsum, nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,9 @@ class Own:
     rewards: Rewards | None
     max_new_tokens: int
     surrogate_known: bool = True  # else the algorithm's is a default that stands for nothing
-    kl_known: bool = True  # the same of the KL penalty, and of how the loss takes it
+    recorded: bool = (
+        False  # by another trainer, which adds up the rewards that are there: a completion without any is unscored
+    )
 
     @property
     def settings(self) -> Settings:
@@ -63,7 +65,7 @@ class Own:
     @property
     def measured(self) -> bool:
         """Whether the KL to the reference was measured: with β = 0 there is no penalty, and no pass for it."""
-        return self.kl_known and self.algorithm.kl.beta > 0
+        return not self.recorded and self.algorithm.kl.beta > 0
 
     @property
     def from_critic(self) -> bool:
@@ -99,7 +101,7 @@ def _of_another_trainer(config: Mapping[str, Json], most: int) -> Own | None:
             Correctness.model_construct(name=text_at(one, "name"), weight=number_at(one, "weight", 1.0)) for one in each
         ]
         rewards = Rewards.model_construct(functions=functions, gates=[])  # its names and weights have no bounds of ours
-    return Own(algorithm, rewards, most, surrogate_known=known["surrogate"] is not None, kl_known=False)
+    return Own(algorithm, rewards, most, surrogate_known=known["surrogate"] is not None, recorded=True)
 
 
 @dataclass(frozen=True)
@@ -180,14 +182,14 @@ def recompute(step: StepArrays, own: Own, chosen: Settings) -> Recomputed:
         parts["weights_K"] = np.array([one.weight for one in functions], dtype=np.float64)
         if changed or own.penalised:
             # Whether a group tells completions apart is judged without the penalty, which differs between any two.
-            task_P_G = _task(step, chosen.rewards)
+            task_P_G = _task(step, own, chosen.rewards)
         if changed:
             rewards_P_G = total(step, own, chosen.rewards, chosen.beta)
-    live_P = live_groups(chosen.advantage, task_P_G, **parts)
+    live_P = live_groups(chosen.advantage, task_P_G, partial=own.recorded, **parts)
     if chosen.advantage.reads == "tokens":
         estimated = Estimate(step.advantages_P_G, group_statistics(rewards_P_G))
     else:
-        estimated = estimate(chosen.advantage, rewards_P_G, **parts)
+        estimated = estimate(chosen.advantage, rewards_P_G, partial=own.recorded, **parts)
     return Recomputed(
         rewards_P_G,
         estimated.advantages_P_G,
@@ -203,12 +205,18 @@ def recompute(step: StepArrays, own: Own, chosen: Settings) -> Recomputed:
 
 def total(step: StepArrays, own: Own, rewards: Rewards, beta: float) -> Values:
     """The rewards from their components: weights, gates, and the KL penalty if it is in the reward. (P, G)"""
-    task_P_G = _task(step, rewards)
+    task_P_G = _task(step, own, rewards)
     return with_penalty(task_P_G, step.minus_kl_P_G, beta=beta) if own.penalised else task_P_G
 
 
-def _task(step: StepArrays, rewards: Rewards) -> Values:
-    return step.of_raws(lambda raw: total_reward({one.name: raw.get(one.name) for one in rewards.functions}, rewards))
+def _task(step: StepArrays, own: Own, rewards: Rewards) -> Values:
+    def of(raw: Mapping[str, float | None]) -> float:
+        if not own.recorded:
+            return total_reward({one.name: raw.get(one.name) for one in rewards.functions}, rewards)
+        there = [one.weight * score for one in rewards.functions if (score := raw.get(one.name)) is not None]
+        return fsum(there) if there else nan
+
+    return step.of_raws(of)
 
 
 def _raw(step: StepArrays, name: str) -> Values:

@@ -41,7 +41,7 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
 def _strip_spec(mean: float | None, std: float | None, highest: float, levels: int) -> Spec:
     scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, highest]), nice=True, zero=False, padding=24)
     title = "reward" if mean is None else "reward · line: mean · band: mean ± 1 std"
-    x = alt.X("reward:Q", title=title, scale=scale, axis=alt.Axis(tickCount=8, format="~g"))
+    x = alt.X("reward:Q", title=title, scale=scale, axis=alt.Axis(tickCount=8, format=".6~g"))
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[0.3, levels + 0.7]))
     layers: list[alt.Chart] = []
     if mean is not None:

@@ -153,7 +153,7 @@ def x_axis(form: str = "~s", *, whole: bool = False) -> alt.Axis:
 def value_axis(axis: str) -> alt.Axis:
     """The axis of values in the d3 format `axis`; a zero is 0, not 0k or 0e+0."""
     zero = "0%" if axis == SHARE else "0"
-    form = ".2~%" if axis == SHARE else axis  # an axis around a single value has all its digits otherwise
+    form = ".2~%" if axis == SHARE else f".6{axis}"  # an axis around a single value has all its digits otherwise
     label = f"datum.value === 0 ? '{zero}' : datum.label"
     return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=form, labelExpr=label)
 

@@ -57,7 +57,7 @@ def _bars_spec(x_title: str, noun: str, height: int) -> Spec:
     )
     x = alt.X("place:N", sort=None, title=x_title, axis=labels)
     reach = alt.Scale(zero=True, nice=False, padding=22)
-    y = alt.Y("advantage:Q", title="advantage", scale=reach, axis=alt.Axis(tickCount=5, format="~g", minExtent=34))
+    y = alt.Y("advantage:Q", title="advantage", scale=reach, axis=alt.Axis(tickCount=5, format=".6~g", minExtent=34))
     base = canvas().encode(x=x, y=y)
     tooltip = tips(("completion:Q", noun), ("reward:N", "reward"), ("advantage:Q", "advantage", "+.6~g"))
     bars = base.mark_bar(cornerRadius=2, width=alt.RelativeBandSize(band=0.62)).encode(
@@ -149,9 +149,9 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
 
 @lru_cache(maxsize=8)
 def _curves_spec(x_title: str, y_title: str) -> Spec:
-    flat = alt.Axis(grid=False, tickCount=6, format="~g")
+    flat = alt.Axis(grid=False, tickCount=6, format=".6~g")
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=True, nice=False), axis=flat)
-    ticks = alt.Axis(tickCount=5, format="~g", minExtent=34)
+    ticks = alt.Axis(tickCount=5, format=".6~g", minExtent=34)
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True, nice=True, padding=10), axis=ticks)
     drawn = canvas().encode(x=x, y=y, color=alt.Color("colour:N", scale=None))
     tooltip = tips(("label:N", "line"), ("x:Q", x_title, ".4~g"), ("y:Q", y_title, "+.4~g"))

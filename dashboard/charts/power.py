@@ -65,15 +65,19 @@ def plan(values: Mapping[int, float], against: Mapping[int, float], effect: floa
 
 
 def spread_interval(variances: Sequence[float], seeds: Sequence[int]) -> tuple[float, float]:
-    """The 95 % interval of the variance behind the difference, in multiples of the one seen, by the χ² distribution.
+    """The 95 % interval of the variance behind the difference, in multiples of the one seen.
 
-    Of two samples the sum is taken to have Satterthwaite's degrees of freedom, rounded down, as in Welch's test.
+    Of one sample it is that of the χ² distribution. Of two samples, each keeps its own degrees of freedom (Graybill & Wang,
+    Journal of the American Statistical Association 75, 1980): Satterthwaite's are an estimate, too many where the smaller sample
+    happens to vary little.
     """
-    errors = [(one / n, n - 1) for one, n in zip(variances, seeds, strict=True)]
-    degrees = math.floor(sum(e for e, _ in errors) ** 2 / sum(e**2 / d for e, d in errors) + 1e-9)
-    tail = (1 - LEVEL) / 2
-    low, high = (_chi_square_quantile(share, degrees) for share in (1 - tail, tail))
-    return degrees / low, degrees / high
+    errors, tail = [one / n for one, n in zip(variances, seeds, strict=True)], (1 - LEVEL) / 2
+
+    def apart(share: float) -> float:
+        ends = ((n - 1) / _chi_square_quantile(share, n - 1) for n in seeds)
+        return math.hypot(*(one * (end - 1) for one, end in zip(errors, ends, strict=True))) / sum(errors)
+
+    return 1 - apart(1 - tail), 1 + apart(tail)
 
 
 @lru_cache(maxsize=1024)

@@ -32,13 +32,15 @@ def smooth(values: Sequence[float | None], weight: float, finite: Iterable[int] 
     """
     smoothed: list[float | None] = []
     level = mass = 0.0
+    low, high = math.inf, -math.inf
     for value, n in zip(values, repeat(1) if finite is None else finite, strict=False):
         if value is None:
             smoothed.append(None)
             continue
         kept = weight**n  # of the level, at the last step
         mean = weight * (1 - kept) / ((1 - weight) * n)  # of the level, over the steps
-        smoothed.append((mean * level + (1 - mean) * value) / (mean * mass + (1 - mean)))
+        low, high = min(low, value), max(high, value)  # no average is beyond its values, as rounding would have it
+        smoothed.append(min(high, max(low, (mean * level + (1 - mean) * value) / (mean * mass + (1 - mean)))))
         level = kept * level + (1 - kept) * value
         mass = kept * mass + (1 - kept)
     return smoothed

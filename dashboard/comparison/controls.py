@@ -53,6 +53,9 @@ def draw_charts(
             st.markdown(heading(about.title, about.unit), help=about.help)
             if drawn.data.empty and (zoom or not any(name in names for names in logged.values())):
                 st.caption(f"None of these runs has recorded it {'here' if zoom else 'yet'}.")
+            if controls.view.log and len(drawn.data) and drawn.data["smooth"].isna().all():
+                st.caption("No value is above 0, so a logarithmic axis has nothing to show.")
+                continue
             show(drawn, key=f"comparison-{name}-{controls.view.axis}{ends}", about=about.title, on_zoom=zoom_to)
             if words := without(name, logged, stepped):
                 st.caption(plain(words))

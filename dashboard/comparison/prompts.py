@@ -34,9 +34,8 @@ def draw_prompts(runs: list[Run]) -> None:
     if common:
         _draw_table(asked, common)
     else:
-        st.caption(
-            "No two of these runs share a prompt. Prompts are the same if their texts are, spaces at the ends aside."
-        )
+        words = "No prompt that these runs share has this text." if search else "No two of these runs share a prompt."
+        st.caption(f"{words} Prompts are the same if their texts are, spaces at the ends aside.")
     if len(asked) < len(sampled):
         st.caption(f"Searched: the first {len(asked)} of {counted(len(sampled), 'run')}.")
         offer_more(len(sampled) - len(asked), "run", _RUNS, AT_ONCE, key="more-prompt-runs")

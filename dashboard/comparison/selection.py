@@ -12,7 +12,7 @@ from dashboard.format import counted, duration, plain
 from dashboard.session import carried_out, client, guard, link, run_or_none
 from dashboard.text import one_line
 
-MOST = 20
+MOST, LISTED = 20, 200
 SWEEPS = 20
 
 
@@ -97,9 +97,10 @@ def _stop(sweep_id: int) -> None:
 
 
 def _choose_runs() -> list[Run]:
-    asked = numbers("runs", MOST)
+    every = numbers("runs", LISTED)
+    asked, rest = every[:MOST], every[MOST:]
     with guard():
-        known = {run.id: run for run in client().runs(kind="training", limit=200).items}
+        known = {run.id: run for run in client().runs(kind="training", limit=LISTED).items}
         for run_id in asked:  # those too old for the list are fetched one by one
             if run_id not in known and (run := run_or_none(run_id)) is not None:
                 known[run_id] = run
@@ -117,6 +118,9 @@ def _choose_runs() -> list[Run]:
     gone = [f"run {run_id}" for run_id in asked if run_id not in known]
     if gone:
         st.caption(f"Deleted: {', '.join(gone)}.")
+    if rest:
+        names = (label(known[one]) if one in known else f"run {one}" for one in rest)
+        st.caption(plain(f"{MOST} runs are drawn at most. Not drawn: {', '.join(names)}."))
     return [known[run_id] for run_id in wanted]
 
 

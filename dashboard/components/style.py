@@ -12,6 +12,11 @@ _RULES = f"""<style>
 .st-key-{TITLE} [data-testid="stText"] {{ font-family: inherit; font-size: 1.6rem; font-weight: 650; line-height: 1.3; }}
 .st-key-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}
 .st-key-{CHARTS} [data-testid="stColumn"] {{ min-height: 16.5rem; }}
+@media (max-width: 640px) {{
+  .st-key-{FIGURES} [data-testid="stHorizontalBlock"] {{ gap: 0.4rem 0.75rem; }}
+  .st-key-{FIGURES} [data-testid="stColumn"] {{ flex: 1 1 30%; min-width: 30%; }}
+  .st-key-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1rem; }}
+}}
 </style>"""
 
 

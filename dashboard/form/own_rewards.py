@@ -20,6 +20,7 @@ from dashboard.stored import reward_names, rewards_in, text_at
 
 TICK = 1.0  # seconds between two looks at the files
 LONG = 60  # characters of a default that is written in a box of several lines
+MOST_SAID = 8  # of what is passed over
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
     take_settings(draft, workers)
     offered = _offered(workers)
     broken = {file.name: file.error for worker in workers for file in worker.reward_files if file.error}
+    passed_over = {name: why for worker in workers for name, why in worker.passed_over.items() if name not in offered}
     records: dict[str, Record] = {}
     consequences: dict[str, Consequences] = {}
-    problems: dict[str, Sequence[Message]] = {}
+    problems: dict[str, list[Message]] = {}
     for path, function in python_rewards(draft):
         named = f"{path}.function"
         consequences[named] = partial(_consequences, draft, path, offered)
@@ -48,6 +50,11 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
             for file, error in sorted(broken.items())
             if chosen in (None, file)
         ]
+        problems[named] += [  # while one is looked for, and for the one that is named
+            Message(level="warning", field=named, text=f"{name} is not offered: {why}")
+            for name, why in sorted(passed_over.items())
+            if function in ("", name)
+        ][:MOST_SAID]
         if (one := offered.get(function)) is not None:
             fields = tuple(_field(name, default) for name, default in one.arguments.items())
             records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)

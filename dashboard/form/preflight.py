@@ -1,16 +1,19 @@
 """What the run would do, always in sight beside the form: counts, memory, time, dead groups, and what is wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.preflight import Preflight
+from backend.contract.preflight import NOT_LOOKED, Preflight
 from backend.contract.records import PHASES
 from dashboard.charts.dead_forecast import in_percent
 from dashboard.charts.palette import CATEGORICAL
+from dashboard.components.live import draw_again
 from dashboard.forecast import Forecast
 from dashboard.form.draft import Draft
 from dashboard.form.fields import in_labels, path_in_words, show_fix
@@ -18,6 +21,7 @@ from dashboard.format import count, counted, duration, number, percent, plain, s
 from dashboard.session import client, explain
 from dashboard.wording import show_number
 
+TICK = 2.0  # seconds between two questions
 _LOOKS = {
     "error": (":red[:material/error:]", "red"),
     "warning": (":orange[:material/warning:]", "orange"),
@@ -49,6 +53,21 @@ def check(draft: Draft) -> Preflight | None:
     except ApiError as refusal:
         st.error(explain(refusal), icon=":material/error:")
     return None
+
+
+def follow(draft: Draft, drawn: Preflight | None) -> None:
+    """Draw the form again once the backend answers, or a worker has looked at the prompts, if `drawn` still waits for it."""
+    if drawn is None or any(message.text == NOT_LOOKED for message in drawn.messages):
+        st.fragment(partial(_look, draft, drawn), run_every=TICK)()
+
+
+def _look(draft: Draft, drawn: Preflight | None) -> None:
+    with suppress(Unreachable, ApiError):
+        if (
+            client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
+            != drawn
+        ):
+            draw_again()
 
 
 def show_verdict(draft: Draft, preflight: Preflight) -> None:

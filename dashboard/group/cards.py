@@ -16,7 +16,7 @@ from dashboard.algorithm.estimators import spell_advantage, stored_estimator
 from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
 from dashboard.charts.group import scale_of
 from dashboard.charts.palette import advantage_colour, reward_colours
-from dashboard.completion_text import TextLook, text_html
+from dashboard.completion_text import TextLook, draw_rendered, text_html
 from dashboard.format import counted, number, percent, signed
 from dashboard.status import FINISHED, measured
 from dashboard.text import in_html
@@ -63,7 +63,7 @@ def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook, al
     """The inside of a card: the account, the text, and what was measured. `alike` are the indices of all for which it stands."""
     return (
         f'<div class="completion"><div class="account">{_head(completion, look, alike)}{_account(completion, look)}</div>'
-        f"{text_html(completion, shown)}{_measures(completion, of_several=len(alike) > 1)}</div>"
+        f"{'' if shown.markdown else text_html(completion, shown)}{_measures(completion, of_several=len(alike) > 1)}</div>"
     )
 
 
@@ -194,6 +194,7 @@ def draw_cards(
     full: bool = False,
     stacked: bool = False,
     apart: bool = False,
+    markdown: bool = False,
     opened: int | None = None,
     draw_foot: Callable[[CompletionRecord], None] | None = None,
 ) -> None:
@@ -202,7 +203,7 @@ def draw_cards(
     Equal ones share a card unless they are to stand `apart`. The one at the index `opened` is shown elsewhere.
     """
     look = look_at(group, config)
-    shown = TextLook(visible, full, STACKED_COLUMNS) if stacked else TextLook(visible, full)
+    shown = TextLook(visible, full, STACKED_COLUMNS if stacked else TextLook.columns, markdown)
     st.html(STYLE)
     edges = "".join(
         f".st-key-card-{one.id}, .st-key-opened-{one.id} {{ border-left: 4px solid {look.colour(one)}; }}"
@@ -214,6 +215,8 @@ def draw_cards(
         for completion, *others in [[one] for one in left] if apart else equal_ones(left):
             with st.container(border=True, height="stretch", key=f"card-{completion.id}"):
                 st.html(card_html(completion, look, shown, [one.index for one in (completion, *others)]))
+                if markdown:
+                    draw_rendered(completion, f"{completion.id}", full=full)
                 if draw_foot is not None:
                     with foot(f"card-{completion.id}"):
                         draw_foot(completion)

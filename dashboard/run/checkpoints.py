@@ -12,7 +12,7 @@ from dashboard.components.live import draw_again
 from dashboard.downloads.routes import model_address
 from dashboard.format import absolute, ago, count, plain, size
 from dashboard.group.cards import draw_cards
-from dashboard.session import client, guard, in_the_way, link, queued
+from dashboard.session import client, guard, in_the_way, link, queued, zone
 from dashboard.status import look
 from dashboard.stored import as_policy_run, get, number_at, text_at
 from dashboard.text import show_text
@@ -76,7 +76,7 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
                 "step": [checkpoint.step for checkpoint in checkpoints],
                 "size": [size(checkpoint.size_bytes) for checkpoint in checkpoints],
                 "saved": [ago(checkpoint.created_at) for checkpoint in checkpoints],
-                "time": [absolute(checkpoint.created_at) for checkpoint in checkpoints],
+                "time": [absolute(checkpoint.created_at, zone()) for checkpoint in checkpoints],
                 "attempt": [checkpoint.attempt for checkpoint in checkpoints],
             }
         ),

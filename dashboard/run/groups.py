@@ -126,9 +126,10 @@ def _draw_table(run: Run, step: int | None) -> None:
     pages = st.session_state.get(f"pages-{place}", 1)
     groups, more = _fetch(run.id, step, pages)
     if not groups:
-        words = "No group of this step fits. Show all groups, or empty the search."
-        if step is None:
-            words = "No bookmarked group fits. Open a group and bookmark it: it is found here again, with its note."
+        asked = st.session_state.get("search") or st.session_state.get("show", "all groups") != "all groups"
+        words = f"No {'bookmarked group' if step is None else 'group of this step'} fits. Show all groups, or empty the search."
+        if step is None and not asked:
+            words = "No group is bookmarked. Open a group and bookmark it: it is found here again, with its note."
         st.info(words, icon=":material/filter_alt_off:")
         return
     columns = COLUMNS if step is not None else ("step", *COLUMNS)

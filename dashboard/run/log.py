@@ -1,10 +1,12 @@
 """A run's log: newest at the bottom."""
 
+from datetime import tzinfo
+
 import streamlit as st
 
 from backend.contract.records import LogRecord, Run
 from dashboard.format import aware
-from dashboard.session import client, guard
+from dashboard.session import client, guard, zone
 from dashboard.text import unturned
 
 LEVELS = ("info", "warning", "error")
@@ -39,13 +41,14 @@ def draw_log(run: Run) -> None:
     if not lines:
         st.info("No line of these levels among the newest: choose others above.", icon=":material/filter_alt:")
         return
+    here = zone()
     with st.container(height=TALL if len(lines) > FITTING else "content", border=False, autoscroll=True, key="log"):
-        st.code("\n".join(map(_line, lines)), language=None, wrap_lines=True)
-    st.caption("Times are UTC.")
+        st.code("\n".join(_line(line, here) for line in lines), language=None, wrap_lines=True)
+    st.caption(f"Times are in the zone {here}.")
 
 
-def _line(line: LogRecord) -> str:
-    moment = aware(line.created_at)
+def _line(line: LogRecord, here: tzinfo) -> str:
+    moment = aware(line.created_at).astimezone(here)
     head = f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  "
     indent = "\n" + " " * len(head)  # so that part of a message cannot pass for a line
     return head + unturned(line.message).replace("\n", indent)

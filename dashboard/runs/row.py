@@ -22,7 +22,7 @@ from dashboard.format import (
 )
 from dashboard.health import HEALTH, WARNING_ICON, said
 from dashboard.runs.actions import show_actions, show_tick
-from dashboard.session import client, guard, in_the_way, link
+from dashboard.session import client, guard, in_the_way, link, zone
 from dashboard.status import look, phase_in_words
 from dashboard.stored import get, number_at, planned_steps
 
@@ -108,7 +108,7 @@ def _show_run(run: Run) -> DeltaGenerator:
 
 
 def _times(run: Run) -> str:
-    lines = [f"created {ago(run.created_at)} ({absolute(run.created_at)})"]
+    lines = [f"created {ago(run.created_at)} ({absolute(run.created_at, zone())})"]
     if run.started_at:
         lines.append(f"started {ago(run.started_at)}")
     if run.finished_at:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
-from dashboard.completion_text import TextLook, text_html
+from dashboard.completion_text import TextLook, draw_rendered, text_html
 from dashboard.components.address import number_in_address, read
 from dashboard.components.synced import one_of
 from dashboard.format import MISSING
@@ -95,7 +95,7 @@ def _others(run_id: int, prompt_id: str, group_id: int) -> str:
 
 def _draw_completions(run: Run, group: Group) -> None:
     """How to see them, what is opened above them, and they themselves."""
-    view, by_advantage, visible, full, apart, panel = _draw_controls(group)
+    view, by_advantage, shown, apart, panel = _draw_controls(group)
     look = look_at(group, run.config)
     if panel == WHICH:  # alone: the cards would tell what the reward says
         with st.container(border=True, key="panel-body"):
@@ -103,10 +103,10 @@ def _draw_completions(run: Run, group: Group) -> None:
         return
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:
-        _draw_opened(run, group, opened, look, visible=visible)
+        _draw_opened(run, group, opened, look, shown)
     if panel == DIFFERENCE:
         with st.container(border=True, key="panel-body"):
-            draw_difference(group, look, visible=visible, full=full)
+            draw_difference(group, look, visible=shown.visible, full=shown.full)
     if view == TABLE:
         draw_table(run, group, by_advantage=by_advantage)
         return
@@ -114,8 +114,9 @@ def _draw_completions(run: Run, group: Group) -> None:
         group,
         run.config,
         by_advantage=by_advantage,
-        visible=visible,
-        full=full,
+        visible=shown.visible,
+        full=shown.full,
+        markdown=shown.markdown,
         stacked=view == STACKED,
         apart=apart,
         opened=None if opened is None else opened.index,
@@ -123,7 +124,7 @@ def _draw_completions(run: Run, group: Group) -> None:
     )
 
 
-def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool) -> None:
+def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, shown: TextLook) -> None:
     """The opened completion, above the cards and not among them, so that ← and → change it in its place. Without tokens its text stands whole."""
     with st.container(border=True, key=f"opened-{completion.id}"):
         account, text = st.columns([1, 3], gap="medium")
@@ -134,8 +135,10 @@ def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: Gro
                 _draw_compare(group, completion, f"opened-{completion.id}")
                 draw_thumbs(completion.id, completion.thumb)
         with text:
-            if completion.turns or not completion.has_trace:
-                st.html(text_html(completion, TextLook(visible, full=True)))
+            if shown.markdown:
+                draw_rendered(completion, f"opened-{completion.id}", full=True)
+            elif completion.turns or not completion.has_trace:
+                st.html(text_html(completion, TextLook(shown.visible, full=True)))
             draw_tokens(run, group, completion.index)
 
 
@@ -163,8 +166,8 @@ def _button(label: str, icon: str, key: str, on_click: Callable[..., None], *arg
     st.button(label, icon=icon, key=key, type="tertiary", on_click=on_click, args=args)
 
 
-def _draw_controls(group: Group) -> tuple[str, bool, bool, bool, bool, str | None]:
-    """View, order, signs, full texts, equal completions apart, and the open panel; all of it is in the address."""
+def _draw_controls(group: Group) -> tuple[str, bool, TextLook, bool, str | None]:
+    """View, order, how texts are shown, equal completions apart, and the open panel; all of it is in the address."""
     if read(PARAMETER) and PANEL not in st.session_state and not read(PANEL):
         st.session_state[PANEL] = DIFFERENCE
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
@@ -172,12 +175,14 @@ def _draw_controls(group: Group) -> tuple[str, bool, bool, bool, bool, str | Non
         order = one_of("Order", ORDERS, key="order")
         full = st.toggle("Full texts", key="full", bind="query-params")
         visible = st.toggle("Show spaces", key="visible", bind="query-params", help="Also shows control characters.")
+        about = "Renders Markdown and mathematics. Images, links and HTML stay text\\."
+        markdown = st.toggle("Markdown", key="markdown", bind="query-params", help=about)
         apart = len(equal_ones(group.completions)) < len(group.completions) and st.toggle(
             "Equal ones apart", key="apart", bind="query-params", help="A card for each of several equal completions."
         )
         st.space("stretch")
         panel = st.pills("Open", PANELS, key=PANEL, bind="query-params", label_visibility="collapsed")
-    return view, order == BY_ADVANTAGE, visible, full, apart, panel
+    return view, order == BY_ADVANTAGE, TextLook(visible, full, markdown=markdown), apart, panel
 
 
 main()

@@ -21,6 +21,7 @@ from dashboard.form.fields import Form
 from dashboard.form.model import models_for
 from dashboard.form.own_rewards import follow, own_rewards
 from dashboard.form.preflight import check, show_estimates, show_verdict
+from dashboard.form.preflight import follow as follow_verdict
 from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions, workers_now
 from dashboard.form.start import rewarded_by, show_recipes
@@ -107,6 +108,7 @@ def show_page() -> None:
         show_start(draft, preflight)
         if preflight is not None:
             show_estimates(draft, preflight, measured(draft))
+        follow_verdict(draft, preflight)
     with written:
         follow(draft, workers)
         if show_heading(draft) == BEFORE_LAUNCH:

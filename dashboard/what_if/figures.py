@@ -42,7 +42,7 @@ def _is_above(before: float | None, after: float) -> bool:
 def _change_spec(count: int) -> Spec:
     ticks = alt.Axis(format="d", tickCount=min(count, 16), grid=False, labelFlush=False)
     x = alt.X("completion:Q", title="completion", axis=ticks, scale=alt.Scale(domain=[0.5, count + 0.5], nice=False))
-    of_value = alt.Axis(tickCount=5, format="~g", minExtent=34)
+    of_value = alt.Axis(tickCount=5, format=".6~g", minExtent=34)
     reach = alt.Scale(zero=True, nice=False, padding=20)
     tooltip = tips(("completion:Q", "completion"), ("before:Q", "stored", "+.6~g"), ("after:Q", "what if", "+.6~g"))
     base = canvas().encode(x=x, tooltip=tooltip)
@@ -80,7 +80,7 @@ def distribution_figure(before: Values, after: Values) -> Figure:
 
 @lru_cache(maxsize=1)
 def _distribution_spec() -> Spec:
-    plain = alt.Axis(grid=False, format="~g", tickCount=9)
+    plain = alt.Axis(grid=False, format=".6~g", tickCount=9)
     x = alt.X("low:Q", title="advantage", axis=plain, scale=alt.Scale(zero=False, nice=False))
     count = alt.Axis(tickCount=5, format="d", tickMinStep=1, minExtent=34)
     counts = ("before:Q", "stored"), ("after:Q", "what if")
@@ -106,7 +106,7 @@ def tokens_figure(before: Traced, after: Traced) -> Figure:
 @lru_cache(maxsize=1)
 def _tokens_spec() -> Spec:
     x = alt.X("position:Q", title="token", axis=alt.Axis(grid=False, format="d"), scale=alt.Scale(nice=False))
-    axis = alt.Axis(tickCount=5, format="~g", minExtent=34)
+    axis = alt.Axis(tickCount=5, format=".6~g", minExtent=34)
     y = alt.Y("surrogate:Q", title="surrogate", axis=axis, scale=alt.Scale(zero=False, padding=8))
     colours = alt.Scale(domain=["stored", "what if"], range=[NEUTRAL, "#3a86d6"])
     look = alt.Color("which:N", scale=colours, legend=alt.Legend(orient="top", title=None, symbolType="stroke"))

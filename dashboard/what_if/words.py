@@ -38,8 +38,8 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
         )
     if difference == 0:
         return "**The run's own settings.** Computed again, every advantage of the step equals the stored one, digit for digit."
-    if difference <= (ROUNDING if own.kl_known else OF_SINGLE_PRECISION):
-        why = "another version or kind of machine recorded them" if own.kl_known else "their trainer has fewer digits"
+    if difference <= (OF_SINGLE_PRECISION if own.recorded else ROUNDING):
+        why = "their trainer has fewer digits" if own.recorded else "another version or kind of machine recorded them"
         return (
             f"**The run's own settings.** Computed again, the advantages equal the stored ones except for rounding "
             f"(at most {scientific(difference)}), because {why}."
@@ -99,7 +99,7 @@ def kl_per_token(step: StepArrays) -> float | None:
 def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float | None = None) -> str:
     """What the KL penalty costs, at the run's β and at the chosen one: `kl` is aggregated as the loss is, not `per_token`."""
     before = own.settings.beta
-    if not own.kl_known:
+    if own.recorded:
         return "**KL:** how this trainer's loss takes it was not recorded, and no other β can be tried."
     if not own.measured:
         return "**KL:** β was 0, so no KL was measured, and no other β can be tried."

@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 
 class Outdated(Exception):
-    """The attempt has ended, or has this step in another form: the next attempt replaces it. None: no step has to be sent again."""
+    """The attempt has ended, or has this step in another form: the next one replaces it. None: no step has to be sent again."""
 
     def __init__(self, step: int | None) -> None:
         self.step = step

@@ -79,7 +79,7 @@ class Run(Protocol):
         A step that is too large for the memory comes in pieces: one Step after the other with the same number, each with further groups.
         The order of a step's groups is the same at every call, and new ones come last. A last line without its newline is left for a
         later call, unless this one is `final`: then it is read, or unreadable (`Lines` does both). Before them may come steps below `start` whose metrics are known
-        only now, with nothing else. Raises Unreadable.
+        only now, with nothing else. Raises Unreadable, and Outdated for a step below `start` that has grown.
         """
         ...
 
@@ -123,6 +123,7 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._failed = False  # which was said
         self.place = (0, 0)
         """The bytes and the lines that were read. Set to an earlier place, the lines behind it come again."""
 
@@ -140,24 +141,29 @@ class Lines:
         A last line without its newline comes at a later call; at a `final` one as what it is. A file that is not there has no lines.
         """
         try:
-            file = opened(self.path)
+            with opened(self.path) as file:
+                file.seek(self.place[0])
+                for line in file:
+                    if not line.endswith(b"\n") and not final:
+                        return
+                    number = self.place[1] + 1
+                    self.place = self.place[0] + len(line), number
+                    if line.strip():
+                        yield number, parsed(line, f"{self.path.name}, line {number}")
         except FileNotFoundError:
             return
-        with file:
-            file.seek(self.place[0])
-            for line in file:
-                if not line.endswith(b"\n") and not final:
-                    return
-                number = self.place[1] + 1
-                self.place = self.place[0] + len(line), number
-                if line.strip():
-                    yield number, self._parsed(line, number)
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                yield self.place[1] + 1, ValueError(f"{self.path.name} cannot be read: {error.strerror or error}")
 
-    def _parsed(self, line: bytes, number: int) -> Any:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            return ValueError(f"{self.path.name}, line {number}: {_reason(error)}")
+
+def parsed(line: bytes, where: str) -> Any:
+    """The object of a line, or a ValueError that says what is wrong with it."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return ValueError(f"{where}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
@@ -169,13 +175,18 @@ def _reason(error: Exception) -> str:
 
 
 def first_object(path: Path, most_bytes: int = 2**22) -> dict[str, Any]:
-    """The object in the first line of a JSON lines file, for `recognises`; empty if there is none, or the line is longer than that."""
+    """The first object in the first lines of a JSON lines file; empty if there is none, or its line is longer than that."""
     try:
         with opened(path) as file:
-            found = json.loads(file.readline(most_bytes))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+            for _ in range(10):  # of which some may be damaged
+                line = file.readline(most_bytes)
+                if isinstance(found := parsed(line, ""), dict):
+                    return found
+                if not line.endswith(b"\n"):
+                    break
+    except OSError:
+        pass
+    return {}
 
 
 def json_object(path: Path) -> dict[str, Json]:
@@ -196,7 +207,7 @@ def columns_of(path: Path) -> list[str]:
     try:
         with opened(path) as file:
             return list(pq.read_schema(file).names)
-    except (ArrowException, OSError):
+    except (ArrowException, OSError, *MALFORMED):
         return []
 
 
@@ -204,14 +215,15 @@ def all_lines(path: Path, *, final: bool) -> tuple[list[tuple[int, Any]], list[s
     """The objects of a file's lines, by their numbers, and what is wrong with the others."""
     found = list(Lines(path).new(final=final))
     there = [(number, one) for number, one in found if not isinstance(one, ValueError)]
-    return there, [str(one) for _, one in found if isinstance(one, ValueError)]
+    empty = [f"{path.name} is empty"] if final and not found and path.is_file() else []
+    return there, [*empty, *(str(one) for _, one in found if isinstance(one, ValueError))]
 
 
 class MetricLines:
     """A JSON lines file with the metrics of one step in each line."""
 
-    def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]]]) -> None:
-        """`read` finds the step and the metrics in a line's object; it may raise one of MALFORMED for what has none."""
+    def __init__(self, path: Path, read: Callable[[Any], tuple[int, Mapping[str, Any]] | None]) -> None:
+        """`read` finds the step and the metrics in a line; None if they are of no step. It may raise one of MALFORMED."""
         self._lines, self._read = Lines(path), read
         self._of: dict[int, dict[str, float | None]] = {}
         self._unreadable: dict[int, list[str]] = defaultdict(list)
@@ -227,7 +239,9 @@ class MetricLines:
             try:
                 if isinstance(line, ValueError):
                     raise line
-                step, values = self._read(line)
+                if (found := self._read(line)) is None:
+                    continue
+                step, values = found
                 self._of[required_step(step)] = self._of.get(step, {}) | numbers(values)
                 if self.last < 0 and 0 in self._unreadable:
                     self._unreadable[step] = self._unreadable.pop(0)

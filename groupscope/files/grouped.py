@@ -30,6 +30,8 @@ class GroupedLines(Generic[Key]):
                 self._places.setdefault(key(line), []).append(place)
             except MALFORMED as error:
                 self._say(at, error)
+        if final and not self._places and not self.wrong and path.is_file():
+            self.wrong.append(f"{path.name} is empty")
 
     @property
     def keys(self) -> list[Key]:

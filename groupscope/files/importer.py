@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from functools import cache
 from pathlib import Path
 
 from backend.contract.client import ApiError, Client, Unreachable
@@ -40,12 +41,13 @@ class Importer:
         self._client, self._path, self._options, self._labels = client, path, options, labels
         self._only, self._from_step, self._say, self._show = only, from_step, say, show
         self._runs: dict[Path, RunImport | None] = {}  # None: it cannot be imported, or was stopped
+        self._say_once = cache(say)
         self._patience, self._over = PATIENCE_SECONDS, lambda: False
         self.failed = False
 
     def once(self) -> None:
         """Import what is there. Raises Unreadable if that is nothing, and ApiError and Unreachable."""
-        for path, format_ in find(self._path, self._only):
+        for path, format_ in find(self._path, self._only, say=self._say_once):
             run = self._begun(path, format_)
             if run is not None:
                 self._advance(path, run, final=True)
@@ -60,7 +62,7 @@ class Importer:
             try:
                 if not self._runs or time.monotonic() >= look_at:
                     began = time.monotonic()
-                    for path, format_ in find(self._path, self._only):
+                    for path, format_ in find(self._path, self._only, say=self._say_once):
                         self._begun(path, format_)
                     if not self._runs and not said:
                         self._say(f"nothing can be imported from {self._path} yet; waiting")

@@ -24,8 +24,8 @@ BETWEEN = "environment"  # the role of what stands between two messages of the a
 
 
 def _recognises(path: Path) -> bool:
-    """The folder into which NeMo-RL logs, with a file for each step: by the first line of its first file of a training."""
-    return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:1])
+    """The folder into which NeMo-RL logs, with a file for each step: by the first line of one of the first of a training."""
+    return any(first_object(file, 2**26).keys() >= TRAINED for file in list(_files(path, "train").values())[:50])
 
 
 def _files(path: Path, kind: str) -> dict[int, Path]:
@@ -40,15 +40,15 @@ class _NemoRlRun:
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """Step k has the samples of train file k + 1, and the validation after k updates."""
         trained, validated = _files(self._path, "train"), _files(self._path, "val")
-        for step in sorted({max(one - 1, 0) for one in trained} | set(validated)):
+        steps = {max(one - 1, 0) for one in trained} | set(validated)
+        for step in sorted(steps):
             if step < start:
                 continue
             for file, evaluated in ((trained.get(step + 1), False), (validated.get(step), True)):
                 if file is None:
                     continue
-                lines = GroupedLines(
-                    file, _prompt_of_validation if evaluated else _prompt_of, called="sample of NeMo-RL", final=final
-                )
+                key_of, whole = _prompt_of_validation if evaluated else _prompt_of, final or step < max(steps)
+                lines = GroupedLines(file, key_of, called="sample of NeMo-RL", final=whole)
                 for key in lines.keys:
                     made = lines.group(key, _validated if evaluated else _trained, evaluated=evaluated)
                     yield Step(step, made)

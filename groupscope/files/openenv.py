@@ -1,10 +1,11 @@
-"""OpenEnv's results.jsonl, which `openenv collect` writes: a line for each episode.
+"""The results.jsonl of OpenEnv, which `openenv collect` writes, and of verifiers before 0.4: a line for each episode.
 
 Episodes have neither a step nor a group: all are of step 0, and those of the same task, or of the same first messages, are a group.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,41 +28,44 @@ from groupscope.tokens import Tokens
 
 RESULTS = "results.jsonl"
 FIELDS = {"episode_id", "messages", "reward", "tool_trace", "verify_metrics"}
+OF_VERIFIERS = {"prompt", "completion", "reward"}
+OTHERS = {"reward", "example_id", "id", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated"}
 TRACE_VERSION = 1
 LONGEST_LINE = 2**26  # bytes of the first, by which the file is recognised
 
 
-def _recognises(path: Path) -> bool:
+def _recognises(path: Path, fields: set[str] = FIELDS) -> bool:
     """A folder with a `results.jsonl`, or that file: by the first line."""
     file = path / RESULTS if path.is_dir() else path
-    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= FIELDS
+    return file.suffix == ".jsonl" and first_object(file, LONGEST_LINE).keys() >= fields
 
 
-class _OpenEnvRun:
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        folder = file.resolve().parent
-        names = dict.fromkeys(name for _, line in Lines(file).new(final=True) for name in _measured(line))
-        self.about = About(
-            "OpenEnv",
-            f"OpenEnv, {folder.name}",
-            config=json_object(folder / "metadata.json"),
-            known=known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0))),
-        )
+class _Results:
+    def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
+        self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
+        folder, lines = self._file.resolve().parent, Lines(self._file).new(final=True)
+        names = dict.fromkeys(name for _, line in lines for name in _measured(translated(line)))
+        config = json_object(folder / "metadata.json")
+        known = known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0)))
+        known["model"] = {"source": str(config.get("model") or "")[:300]}
+        self.about = About(trainer, f"{trainer}, {folder.name}", config=config, known=known)
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """The one step stays open: a task's next episode may stand in the last line."""
         if start > 0:
             return
-        lines = GroupedLines(self._file, _task_of, called="episode of OpenEnv", final=final)
+        called, read = f"episode of {self.about.trainer}", self._translated
+        lines = GroupedLines(self._file, lambda line: _group(read(line)), called=called, final=final)
         for key in lines.keys:
-            yield Step(0, lines.group(key, _completion, evaluated=True), open=True)
+            groups = lines.group(key, lambda line: _completion(read(line)), evaluated=True)
+            yield Step(0, [replace(one, answer=json.loads(key)[-1]) for one in groups], open=True)
         yield Step(0, unreadable=lines.wrong, open=True)
 
 
-def _task_of(line: Any) -> str:
+def _group(line: Any) -> str:
     messages = line["messages"]
-    return json.dumps([line.get("task"), messages[: completion_start(messages)]], sort_keys=True)
+    answer = None if line.get("answer") is None else str(line["answer"])
+    return json.dumps([line.get("task"), messages[: completion_start(messages)], answer], sort_keys=True)
 
 
 def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
@@ -77,7 +81,11 @@ def _completion(line: Mapping[str, Any]) -> tuple[str, Completion]:
     reward = number(line["reward"])
     said = "\n".join(map(text_in, before)) or json.dumps(line.get("task"), ensure_ascii=False)
     return said, Completion(
-        turns=turns, reward=reward, rewards=with_metrics({"reward": reward}, _measured(line)), tokens=_tokens(line)
+        turns=turns,
+        reward=reward,
+        rewards=with_metrics({"reward": reward}, _measured(line)),
+        tokens=_tokens(line),
+        finish_reason=line.get("finish_reason", "stop"),
     )
 
 
@@ -111,9 +119,35 @@ def _tokens(line: Mapping[str, Any]) -> Tokens | None:
     return Tokens(ids[skip:], trained=trained[skip:], sampling_logprob=logprobs[skip:])
 
 
+def _translated(line: Any) -> dict[str, Any]:
+    """A result of verifiers in OpenEnv's words, its metrics in `metrics` or, in older files, beside it (save_utils.py)."""
+    if not isinstance(line, dict) or OF_VERIFIERS - line.keys():
+        return {}
+    measured = line["metrics"] if isinstance(line.get("metrics"), dict) else line
+    error = line.get("error")
+    why = error.get("error_chain_str") or error.get("error") if isinstance(error, dict) else error
+    asked, said = ([{"role": role, "content": one}] if isinstance(one, str) else list(one or ())
+                   for role, one in (("user", line["prompt"]), ("assistant", line["completion"])))  # fmt: skip
+    return {
+        "task": [line.get("task"), line.get("example_id")],
+        "messages": [*asked, *said, *([{"role": "error", "content": str(why)}] if why else [])],
+        "reward": line["reward"],
+        "answer": line.get("answer"),
+        "verify_metrics": {name: value for name, value in measured.items() if name not in OTHERS},
+        "tool_trace": [],
+        "finish_reason": "length" if line.get("is_truncated") else "stop",
+    }
+
+
 FORMAT = Format(
     "openenv",
     "the results.jsonl of OpenEnv",
     _recognises,
-    lambda path, _: _OpenEnvRun(path / RESULTS if path.is_dir() else path),
+    lambda path, _: _Results(path, "OpenEnv"),
+)
+VERIFIERS = Format(
+    "verifiers-results",
+    "the results.jsonl of verifiers before 0.4",
+    lambda path: _recognises(path, OF_VERIFIERS),
+    lambda path, _: _Results(path, "verifiers", _translated),
 )

@@ -111,9 +111,6 @@ def _group(line: Mapping[str, Any]) -> Group:
 
 def _completion(one: Mapping[str, Any]) -> Completion:
     turns = [Turn(**{name: turn[name] for name in turn.keys() & TURN}) for turn in one.get("turns") or ()]
-    finish: Any = one.get("finish_reason") or "stop"
-    if finish not in ("stop", "length"):
-        raise ValueError(f"finish_reason is {finish!r}, and stop or length is expected")
     return Completion(
         text="" if turns or one.get("messages") else _text(one, "text"),
         turns=turns or turns_of(one.get("messages") or ()),
@@ -122,7 +119,7 @@ def _completion(one: Mapping[str, Any]) -> Completion:
         rewards={str(name): number(value) for name, value in (one.get("rewards") or {}).items()},
         tokens=_tokens(one.get("tokens")),
         token_count=one.get("token_count"),
-        finish_reason=finish,
+        finish_reason="length" if one.get("finish_reason") == "length" else "stop",
     )
 
 

@@ -8,7 +8,7 @@ from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
 from groupscope.files.format import Step, number
 from groupscope.recording import LONGEST_NAME, Group, group_report
-from groupscope.tokens import Tokens, trace_of
+from groupscope.tokens import MEASURED, Tokens, trace_of
 
 OF_REWARDS = ("reward", "reward_std", "frac_reward_zero_std")  # metrics that are made of the groups' rewards
 MOST_METRICS = p.MOST_METRICS - 100  # of a step's own; some get a second name
@@ -21,6 +21,7 @@ class PendingStep:
     step: int
     group_hashes: list[int] = field(default_factory=list)  # with those that were sent; another one if a group grew
     completions: int = 0
+    values: int = 0  # advantages of these, and kinds of token values
     waiting: list[tuple[int, Group]] = field(default_factory=list)  # by index
     size: int = 0  # characters of these
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class PendingStep:
     @property
     def counts(self) -> tuple[int, ...]:
         """The step, and how much of it there is: others once anything came to it."""
-        return self.step, len(self.group_hashes), self.completions, len(self.metrics), len(self.unreadable)
+        return self.step, len(self.group_hashes), self.completions, len(self.metrics), len(self.unreadable), self.values
 
     def add(self, piece: Step, sent: int) -> None:
         """A piece of the step, of whose groups the first were sent."""
@@ -48,6 +49,10 @@ class PendingStep:
                 self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
             self.group_hashes.append(hash((group.prompt, group.evaluated, len(group.completions))))
             self.completions += len(group.completions)
+            self.values += sum(one.advantage is not None for one in group.completions)
+            self.values += sum(
+                getattr(one.tokens, name, None) is not None for one in group.completions for name in MEASURED
+            )
             if not group.evaluated:
                 self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
 

@@ -55,7 +55,8 @@ def _folders(path: Path) -> dict[int, Path]:
 
 
 def _first_file(path: Path) -> Path:
-    found = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
+    files = (file for folder in _folders(path).values() for file in sorted(folder.glob(f"*{SUMMARIES}")))
+    found = filter(first_object, files)
     return next(found, path / SUMMARIES)
 
 
@@ -74,17 +75,19 @@ class _TinkerRun:
         """Iterations are counted from 0, and an evaluation is of the iteration before whose update it was made."""
         self._metrics.catch_up(start, final=final)
         folders = _folders(self._path)
-        for step in sorted({*folders, *self._metrics.steps()}):
+        steps = {*folders, *self._metrics.steps()}
+        for step in sorted(steps):
             if step < start:
                 continue
             metrics = self._metrics.of(step)
             waits = self._metrics.there and not metrics
             yield Step(step, metrics=metrics, unreadable=self._metrics.unreadable(step), open=waits)
             for file in sorted(folders[step].glob(f"*{SUMMARIES}")) if step in folders else ():
-                lines = GroupedLines(file, _group_of, called="rollout summary of tinker-cookbook", final=final)
+                whole = final or step < max(steps)
+                lines = GroupedLines(file, _group, called="rollout summary of tinker-cookbook", final=whole)
                 for key in lines.keys:
                     yield Step(step, _groups(lines, key, evaluated=file.name != TRAIN + SUMMARIES), open=waits)
-                yield Step(step, unreadable=lines.wrong, open=waits)
+                yield Step(step, unreadable=[f"{file.parent.name}/{one}" for one in lines.wrong], open=waits)
 
 
 def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +99,7 @@ def _measured(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _group_of(line: Any) -> int:
+def _group(line: Any) -> int:
     if FIELDS - line.keys():
         raise ValueError("no rollout summary of tinker-cookbook")
     if line["schema_version"] != VERSION:

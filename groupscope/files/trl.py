@@ -35,14 +35,14 @@ from groupscope.recording import Completion, Group
 
 BEFORE, AFTER = ("step", "prompt", "completion"), "advantage"  # the columns around those of the rewards
 OF_THE_WHOLE = "train_runtime"  # is in what is logged once, at the end
-LOOKED_AT = 50  # files, for the size of a group
+LOOKED_AT = 50  # files, for whose they are and the size of a group
 CLOSE = 1e-3  # the log's rewards are means of float32
 
 
 def _recognises(path: Path) -> bool:
     """An output folder of TRL, or its folder of completions: by the columns of a file in it."""
     files = _files(path)
-    return bool(files) and any(_columns(file) for file in list(files.values())[:3])
+    return any(_columns(file) for file in islice(files.values(), LOOKED_AT))
 
 
 def _files(path: Path) -> dict[int, Path]:
@@ -65,7 +65,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{file.name}: not a whole Parquet file with TRL's columns")
     try:
         rows: list[dict[str, Any]] = pq.read_table(file, columns=columns[: columns.index(AFTER) + 1]).to_pylist()
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, *MALFORMED) as error:
         raise ValueError(f"{file.name}: {error}") from None
     return rows
 
@@ -79,6 +79,7 @@ class _State:
         self.logged: dict[int, dict[str, float | None]] = {}  # by updates done, of the training
         self.evaluated: dict[int, dict[str, float | None]] = {}
         self.max_steps: int | None = None
+        self.damaged: dict[Path, str] = {}  # sentences
 
     def catch_up(self) -> None:
         """Read what is new."""
@@ -91,8 +92,11 @@ class _State:
                     state = json.loads(whole.read())
                 self._take(state["log_history"], state.get("max_steps"))
                 self._read[file] = changed
-            except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                continue  # not there, or just being written
+                self.damaged.pop(file, None)
+            except OSError:
+                continue
+            except MALFORMED:  # or just being written
+                self.damaged[file] = f"{file.parent.name}/{file.name}: no state of TRL's"
 
     def _take(self, history: Sequence[Mapping[str, Any]], most: Any) -> None:
         self.max_steps = most if isinstance(most, int) and most > 0 else self.max_steps
@@ -178,15 +182,18 @@ class _TrlRun:
             yield Step(step, metrics=self._metrics(step))
         self._reported |= measured
         after = {done - 1 for done in (*trained, *self._state.logged) if done}
-        for step in sorted(one for one in {*after, *evaluated, *self._state.evaluated} if one >= start):
+        there = {*after, *evaluated, *self._state.evaluated}
+        for step in sorted(one for one in there if one >= start):
             groups, wrong, torn = self._groups(trained.get(step + 1), evaluated=False)
             probes, wrong_too, torn_too = self._groups(evaluated.get(step), evaluated=True)
-            torn = not final and (torn or torn_too)  # the file is being written
+            torn = not final and step == max(there) and (torn or torn_too)  # the file is being written
             yield Step(
                 step,
                 [*groups, *probes],
                 self._metrics(step),
-                [] if torn else [*wrong, *wrong_too],
+                []
+                if torn
+                else [*wrong, *wrong_too, *(self._state.damaged.values() if final and step == max(there) else ())],
                 open=torn or not (step + 1 in trained or step + 1 in self._state.logged),
             )
 
@@ -224,7 +231,7 @@ class _TrlRun:
         known = [self._weights[name] * value for name, value in rewards.items() if value is not None and self._weights]
         return Completion(
             text=said if isinstance(said, str) else "",
-            turns=() if isinstance(said, str) else turns_of([_without_nulls(message) for message in said or ()]),
+            turns=() if isinstance(said, str) else turns_of(_without_nulls(said)),
             reward=math.fsum(known) if known else None,
             advantage=number(row[AFTER]),
             rewards=rewards,

@@ -7,7 +7,7 @@ adds. A completion here is one trace: its messages from the first that the model
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -58,30 +58,35 @@ def _recognises(path: Path) -> bool:
 
 def has_episodes(file: Path) -> bool:
     """Whether the first line of a file is an episode."""
-    return file.suffix == ".jsonl" and _is_episode(first_object(file, LONGEST_LINE))
+    return file.suffix == ".jsonl" and is_episode(first_object(file, LONGEST_LINE))
 
 
-def _is_episode(line: Mapping[str, Any]) -> bool:
-    return isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
+def is_episode(line: Any) -> bool:
+    """Whether a line's object is an episode."""
+    return isinstance(line, dict) and isinstance(line.get("traces"), list) and {"id", "env", "task"} <= line.keys()
 
 
-def _first_traces(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Those of the first episodes of these files. Raises Unreadable for another version's."""
-    lines = (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
-    episodes = [line for line in islice(lines, MOST_FIRST) if isinstance(line, dict) and _is_episode(line)]
+def lines_of(files: Iterable[Path]) -> Iterator[Any]:
+    """The first lines of these files."""
+    return (line for file in files for _, line in islice(Lines(file).new(final=True), MOST_FIRST))
+
+
+def _first_traces(folder: Path, lines: Iterator[Any]) -> list[dict[str, Any]]:
+    """Those of the first episodes among these lines. Raises Unreadable for another version's."""
+    episodes = [line for line in islice(lines, MOST_FIRST) if is_episode(line)]
     traces = [trace for one in episodes for trace in one["traces"] if isinstance(trace, dict)]
     version = traces[0].get("version", VERSION) if traces else VERSION
     if version != VERSION:
         raise Unreadable(
-            f"{files[0]} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
+            f"{folder} has traces of version {version}, and this program reads version {VERSION}, which verifiers 0.4 writes: "
             "install a later release"
         )
     return traces
 
 
-def about(trainer: str, folder: Path, files: Sequence[Path]) -> About:
-    """A run whose episodes are in these files and whose configuration lies in this folder. Raises Unreadable for another version's traces."""
-    traces = _first_traces(files)
+def about(trainer: str, folder: Path, lines: Iterator[Any]) -> About:
+    """A run with these first lines, and the configuration that lies in this folder. Raises Unreadable for another version's."""
+    traces = _first_traces(folder, lines)
     weights: dict[str, float | None] = {}
     measured: dict[str, float | None] = {}
     models: list[Any] = []
@@ -111,7 +116,7 @@ class _Evaluation:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.about = about("verifiers", file.resolve().parent, [file])
+        self.about = about("verifiers", file.resolve().parent, lines_of([file]))
 
     def steps(self, start: int, *, final: bool) -> Iterator[Step]:
         """All of them stay open: a group's next episode may stand in the last line."""
@@ -127,7 +132,9 @@ class _Evaluation:
 
 def _config(folder: Path) -> dict[str, Json]:
     """The resolved configuration, if it lies there: verifiers writes JSON, prime-rl TOML or JSON."""
-    for file in sorted(chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))):
+    older = chain((folder / CONFIG).glob("*.*"), (folder / "configs").glob("*.toml"))
+    newest = (folder / "configs").glob("latest/resolved/*.json")  # prime-rl keeps those of each attempt
+    for file in [*sorted(newest, key=lambda one: (one.stem != "rl", one)), *sorted(older)]:
         try:
             with opened(file) as whole:
                 text = whole.read().decode()
@@ -139,7 +146,7 @@ def _config(folder: Path) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class _Rollout:
+class AgentRollout:
     """What its group needs of a trace; the rest of it is not kept."""
 
     agent: str | None  # None if it broke off before one said anything
@@ -155,8 +162,8 @@ class Episodes:
 
     def __init__(self, file: Path, *, final: bool, one_step: bool = False) -> None:
         def key(line: Any) -> tuple[int, str]:
-            _check(line)
-            return 0 if one_step else required_step(_work(line).get("step") or 0), _group_of(line)
+            check(line)
+            return 0 if one_step else required_step(work(line).get("step") or 0), group_of(line)
 
         self._lines = GroupedLines(file, key, called="episode of verifiers 0.4", final=final)
         self.steps = sorted({step for step, _ in self._lines.keys})
@@ -165,56 +172,70 @@ class Episodes:
     def groups(self, step: int, failed: "Episodes | None" = None) -> Iterator[list[Group]]:
         """Those of a step, a group at a time: one for each agent that is trained. Of `failed` come those that broke off."""
         for key in [one for one in self._lines.keys if one[0] == step]:
-            agents: dict[str | None, list[_Rollout]] = {}
-            for one in self._of(key):
-                agents.setdefault(one.agent, []).append(one)
-            for one in failed._of(key) if failed is not None else ():
-                if not one.ok:
-                    agents.setdefault(one.agent, []).append(
-                        replace(one, completion=replace(one.completion, reward=None))
-                    )
-            broken = agents.pop(None, []) if len(agents) > 1 else []
-            yield [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
+            broken = [unscored(one) for one in failed._of(key) if not one.ok] if failed is not None else []
+            yield groups_of([*self._of(key), *broken])
 
-    def _of(self, key: tuple[int, str]) -> Iterator[_Rollout]:
-        return chain.from_iterable(self._lines.read(key, lambda line: list(_rollouts(line))))
+    def _of(self, key: tuple[int, str]) -> Iterator[AgentRollout]:
+        return chain.from_iterable(self._lines.read(key, lambda line: list(rollouts_of(line))))
 
 
-def _check(line: Any) -> None:
-    if not isinstance(line, dict) or not _is_episode(line):
+def groups_of(rollouts: Sequence[AgentRollout]) -> list[Group]:
+    """A group for each agent that is trained; what broke off before one said anything is of the first."""
+    agents: dict[str | None, list[AgentRollout]] = {}
+    for one in rollouts:
+        agents.setdefault(one.agent, []).append(one)
+    broken = agents.pop(None, []) if len(agents) > 1 else []
+    return [_group([*one, *(broken if at == 0 else ())]) for at, one in enumerate(agents.values())]
+
+
+def unscored(rollout: AgentRollout) -> AgentRollout:
+    """Without its reward, as it broke off."""
+    return replace(rollout, completion=replace(rollout.completion, reward=None, advantage=None))
+
+
+def check(line: Any) -> None:
+    """Raises ValueError for anything but an episode of this version."""
+    if not is_episode(line):
         raise ValueError("no episode of verifiers, which has an id, a task and traces")
     for version in {trace.get("version", VERSION) for trace in line["traces"]} - {VERSION}:
         raise ValueError(f"a trace of version {version}, and this program reads version {VERSION}")
 
 
-def _group_of(episode: Mapping[str, Any]) -> str:
+def group_of(episode: Mapping[str, Any]) -> str:
     """What its group is known by; without a group, by its task."""
     task = episode["task"]
     named = (episode.get("group") or {}).get("id") or task.get("key") or task.get("hash")
     return str(named or json.dumps(task.get("data"), sort_keys=True))
 
 
-def _rollouts(episode: Mapping[str, Any]) -> Iterator[_Rollout]:
+def rollouts_of(episode: Mapping[str, Any]) -> Iterator[AgentRollout]:
     """A completion for each agent that is trained, or for each if none is; one that only says why, of an episode without any."""
     traces = [trace for trace in episode["traces"] if trace["agent"].get("trainable", True)] or episode["traces"]
     answer = (episode["task"].get("data") or {}).get("answer")
-    run = episode.get("run") or {}
-    evaluated = (run.get("work") or run).get("type") != "train"  # by itself, it is of no training
+    evaluated = of_evaluation(episode)
     for trace in traces:
         agent = str(trace["agent"].get("name", "agent"))
-        yield _Rollout(agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok")))
+        yield AgentRollout(
+            agent, _prompt(trace), answer, evaluated, _completion(trace, episode), bool(episode.get("ok"))
+        )
     if not traces:
         prompt = (episode["task"].get("data") or {}).get("prompt")
         said = prompt if isinstance(prompt, str) else "\n".join(text_in(one) for one in prompt or [])
         turns = list(_errors(episode)) or [Turn(ERROR, "This episode has no trace.", failed=True)]
-        yield _Rollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
+        yield AgentRollout(None, said, answer, evaluated, Completion(turns=turns), ok=False)
 
 
-def _work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_evaluation(episode: Mapping[str, Any]) -> bool:
+    """Whether it was not trained on: an episode by itself is of no training."""
+    return (work(episode) or episode.get("run") or {}).get("type") != "train"
+
+
+def work(episode: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the training that asked for an episode says of it."""
     return (episode.get("run") or {}).get("work") or {}
 
 
-def _group(rollouts: Sequence[_Rollout]) -> Group:
+def _group(rollouts: Sequence[AgentRollout]) -> Group:
     answer = rollouts[0].answer
     return Group(
         prompt=next((one.prompt for one in rollouts if one.prompt), ""),
@@ -237,7 +258,7 @@ def _first_sampled(nodes: Sequence[Mapping[str, Any]]) -> int:
 def _prompt(trace: Mapping[str, Any]) -> str:
     nodes = trace["nodes"]
     first = _first_sampled(nodes)
-    before = _ancestors(nodes, first) if first < len(nodes) else range(len(nodes))
+    before = ancestors(nodes, first) if first < len(nodes) else range(len(nodes))
     return "\n".join(text_in(nodes[place]["message"]) for place in before)
 
 
@@ -251,7 +272,7 @@ def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Complet
     return Completion(
         turns=[*_turns(nodes, first, _policy(episode)), *_errors(trace), *_errors(episode)],
         reward=math.fsum(known) if known and len(known) == len(weighed) else None,
-        advantage=_advantage(nodes),
+        advantage=_advantage(trace),
         rewards=with_metrics(
             {name: None if one is None else number(one["score"]) for name, one in rewards.items()},
             {name: number(value) for name, value in measured.items()},
@@ -262,7 +283,7 @@ def _completion(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Complet
     )
 
 
-def _ancestors(nodes: Sequence[Mapping[str, Any]], place: int) -> list[int]:
+def ancestors(nodes: Sequence[Mapping[str, Any]], place: int) -> list[int]:
     """The messages before this one, from the first on."""
     found: list[int] = []
     parent = nodes[place].get("parent")
@@ -273,7 +294,7 @@ def _ancestors(nodes: Sequence[Mapping[str, Any]], place: int) -> list[int]:
 
 
 def _policy(episode: Mapping[str, Any]) -> str | None:
-    policy = _work(episode).get("policy")
+    policy = work(episode).get("policy")
     if not policy:
         return None
     start, end = policy.get("start"), policy.get("end")
@@ -285,15 +306,13 @@ def _turns(nodes: Sequence[Mapping[str, Any]], first: int, policy: str | None) -
     if first == len(nodes):
         return
     before = nodes[first].get("parent")
-    names: dict[Any, str] = {}  # tools by the id of their call
+    names: dict[str, str] = {}  # tools by the id of their call
     for place, node in enumerate(nodes[first:], first):
         message = node["message"]
         if node.get("parent") != before:
             yield Turn(REWRITTEN, "The history was rewritten: what follows does not go on from the message above.")
-        for call in message.get("tool_calls") or []:
-            names[call.get("id")] = call.get("name")
         sampled = bool(node.get("sampled"))
-        for turn in turns_of([{**message, "name": message.get("name") or names.get(message.get("tool_call_id"))}]):
+        for turn in turns_of([message], names):
             turn.trained = sampled and (any(node.get("mask") or []) or not node.get("token_ids"))
             turn.policy_version = policy if sampled else None
             yield turn
@@ -322,11 +341,11 @@ def _spread(node: Mapping[str, Any], name: str) -> Iterator[float | None]:
         yield next(values, None) if sampled else None
 
 
-def _advantage(nodes: Sequence[Mapping[str, Any]]) -> float | None:
+def _advantage(trace: Mapping[str, Any]) -> float | None:
     """That of all its tokens, or their mean, if they differ; None if it was assigned none."""
-    values = [value for node in nodes for value in node.get("advantages") or ()]
+    values = [value for node in trace["nodes"] for value in node.get("advantages") or ()]
     if not values:
-        return None
+        return number((trace.get("info") or {}).get("advantage"))
     return float(values[0]) if min(values) == max(values) else math.fsum(values) / len(values)
 
 

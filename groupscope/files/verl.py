@@ -29,8 +29,9 @@ from groupscope.files.format import (
 )
 from groupscope.recording import Completion, Group
 
-ROW = {"input", "output", "gts", "score", "step"}  # what each line has
-KNOWN = {*ROW, "uid", "reward", "request_id"}
+ROW = {"input", "output", "score"}  # what each line has
+KNOWN = {*ROW, "gts", "step", "uid", "reward", "request_id"}
+LOOKED_AT = 50  # files, until one is recognised
 HYDRA = ".hydra/config.yaml"
 
 
@@ -76,8 +77,8 @@ def _step_files(folder: Path) -> dict[int, Path]:
 
 
 def _first_row(folder: Path) -> dict[str, Any]:
-    row = next(map(first_object, _step_files(folder).values()), {})
-    return row if row.keys() >= ROW else {}
+    rows = map(first_object, islice(_step_files(folder).values(), LOOKED_AT))
+    return next((row for row in rows if row.keys() >= ROW), {})
 
 
 def _is_metrics(file: Path) -> bool:
@@ -122,7 +123,8 @@ class _VerlRun:
         trained = {one - 1 for one in (*rollouts, *logged) if one}
         evaluated = {*validations, *(one for one in logged if self._split(one)[1])}
         for step in sorted(one for one in trained | evaluated if one >= start):
-            yield self._step(step, rollouts.get(step + 1), validations.get(step), final)
+            whole = final or step < max(trained | evaluated)
+            yield self._step(step, rollouts.get(step + 1), validations.get(step), whole)
 
     def _step(self, step: int, rollout: Path | None, validation: Path | None, final: bool) -> Step:
         groups: list[Group] = []

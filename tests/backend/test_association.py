@@ -4,10 +4,16 @@ Each simulation has its own seed; a rate may lie above what it should be by thre
 """
 
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from chance import PLANTED, Window, called_clear, first
 
 from backend.properties.association import (
     LEAST,
@@ -28,11 +34,14 @@ Draw = Callable[[Random, int, int], Floats]
 GROUPS_N = np.repeat(np.arange(40), 8)
 
 
-def measured(rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, random: Random, **how: int) -> Association:
+def measured(
+    rewards_N: Floats, properties_N_K: Floats, groups_N: Ints, random: Random, texts_N: Ints | None = None, **how: int
+) -> Association:
     """The association in groups whose rewards differ, each group a cluster."""
     kept_N = differing(rewards_N, groups_N)
     numbers_N = np.unique(groups_N[kept_N], return_inverse=True)[1].astype(np.int64)
-    return associate(centred(rewards_N[kept_N], properties_N_K[kept_N], numbers_N, numbers_N), random, **how)
+    texts_N = None if texts_N is None else texts_N[kept_N]
+    return associate(centred(rewards_N[kept_N], properties_N_K[kept_N], numbers_N, numbers_N, texts_N), random, **how)
 
 
 def properties_of(random: Random, count: int) -> Floats:
@@ -86,7 +95,7 @@ def test_of_twelve_properties_that_have_nothing_to_do_with_it_one_is_found_in_at
         rows_N = rows_P_G.ravel()
         rewards_N = draw(random, groups, size).ravel()[rows_N]
         properties_N_K = properties_of(random, groups * size)[rows_N]
-        one = measured(rewards_N, properties_N_K, np.repeat(np.arange(groups), size), random, draws=399)
+        one = measured(rewards_N, properties_N_K, np.repeat(np.arange(groups), size), random, rows_N, draws=399)
         found += bool(one.clear_K.any())
         tested += int(one.tested_K.sum())
     assert tested > 5 * REPEATS, "the simulation looked at most of them"
@@ -191,3 +200,26 @@ def test_a_reward_that_is_the_property_goes_with_all_of_it_and_no_more() -> None
         values_N_K = np.random.default_rng(seed).normal(size=(320, 1))
         found = associate(centred(values_N_K[:, 0] / 3, values_N_K, GROUPS_N, GROUPS_N), np.random.default_rng(0))
         assert 1 - 1e-12 < found.correlation_K[0] <= 1.0
+
+
+@pytest.mark.parametrize("window", [Window(120, 0.92, (0.06, 0.06)), Window(60, 0.08), Window(60, 0.92)], ids=str)
+def test_where_rewards_and_words_are_rare_a_word_that_nothing_is_paid_for_is_seldom_clear(window: Window) -> None:
+    """The short form of `make bench-chance`; signs drawn for clusters call one clear in half of the first windows."""
+    assert called_clear(window, 100, np.random.default_rng(1), draws=399) <= LEVEL + 3 * math.sqrt(LEVEL / 100)
+
+
+@pytest.mark.parametrize("window", PLANTED, ids=str)
+def test_a_planted_word_is_clear_and_comes_first(window: Window) -> None:
+    assert first(window, np.random.default_rng(2))
+
+
+def test_equal_texts_of_a_group_count_as_one() -> None:
+    """Two texts of four copies each, and in 9 of 12 groups the same one is right: 12 coins show as much in 598 of 4,096 throws."""
+    texts_N, groups_N = np.tile([1, 0, 0, 1, 1, 0, 1, 0], 12), np.repeat(np.arange(12), 8)
+    rewards_N = np.where(groups_N < 9, texts_N, 1 - texts_N).astype(float)
+    as_one, each = (
+        associate(centred(rewards_N, texts_N[:, None] * 1.0, groups_N, groups_N, texts), np.random.default_rng(0))
+        for texts in (texts_N, None)
+    )
+    assert as_one.p_K[0] == pytest.approx(598 / 4096, abs=0.025)
+    assert each.p_K[0] < 0.11

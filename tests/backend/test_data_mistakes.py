@@ -104,3 +104,21 @@ def test_a_column_that_a_function_takes_and_the_data_lacks_is_said_at_the_functi
     assert said.endswith("The answer column, if one is chosen, is given as answer")
     assert needing(backend, "answer", rows=rows, answer_column="solution") == []
     assert needing(backend, "answer", answer_column=None) == []
+
+
+def test_what_a_file_has_and_cannot_score_is_an_error_at_the_reward_and_an_unknown_name_is_told_what_there_is(
+    backend: Backend,
+) -> None:
+    file = RewardFile(
+        name="right.py", functions=[OwnReward(function="right.py:f")], passed_over={"reward": "takes text"}
+    )
+    backend.client.ask(ClaimRequest(worker=WorkerInfo(name="one", device="CPU", store="/s", reward_files=[file])))
+    for name, level, says in (
+        ("reward", "error", "right.py:reward cannot score: takes text"),
+        ("g", "warning", "right.py is there, and has f"),
+    ):
+        function = {"kind": "python", "name": "own", "weight": 1.0, "function": f"right.py:{name}"}
+        messages = backend.client.preflight({**reading(backend), "rewards": {"functions": [function]}}).messages
+        assert [(one.level, says in one.text) for one in messages if one.field == "rewards.functions.0.function"] == [
+            (level, True)
+        ]

@@ -191,6 +191,14 @@ SICKNESSES = [
         opens=17,
     ),
     Sickness(
+        "not_finite",
+        lambda step: {"entropy": None} if step in (14, 17) else {},
+        "entropy was NaN or infinite in 2 of the last 30 steps: 14, 17.",
+        ["entropy"],
+        steps=(14, 17),
+        opens=14,
+    ),
+    Sickness(
         "loss_near_zero",
         lambda step: {"loss": 0.001, "kl": 0.02},
         "the loss stayed below 0.01 in size, while the median gradient norm was 0.4, against 0.4 in the first 10 steps.",

@@ -372,3 +372,66 @@ def test_a_flat_reward_names_its_likeliest_cause(metrics: dict[str, Values], cau
     [hint] = [hint for hint in check(run).items if hint.code == "flat_reward"]
     assert f"Likeliest cause: {cause}" in hint.measured
     assert hint.level == "note"
+
+
+RECORDED: dict[str, Json] = {
+    "kind": "recorded",
+    "algorithm": {"advantage": {"kind": "group_zscore"}, "surrogate": {"kind": "clip"}},
+    "rewards": {"functions": [{"name": "right", "weight": None}, {"name": "form", "weight": None}]},
+}
+NOT_KNOWN = "run ends by itself|run fails|not applied|worker|native|now 0|= 0|= 1|(algorithm|sampling|rewards|model|optimizer)[.]"
+
+
+@pytest.mark.parametrize(
+    ("code", "metrics"),
+    [
+        ("kl_blow_up", {"kl": 2.0}),
+        ("entropy_collapse", {"entropy": fell(0.4, 0.01), "reward": 0.5}),
+        ("all_rewards_zero", {"reward": 0.0, "reward_std": 0.0}),
+        ("all_rewards_zero", {"reward": fell(0.5, 0.0), "reward_std": fell(0.4, 0.0)}),
+        ("dead_groups", {"frac_reward_zero_std": 0.8}),
+        ("truncation", {"completions__clipped_ratio": 0.95}),
+        ("unscored", {"frac_unscored": 0.1}),
+        ("length_drift", {"completions__mean_length": fell(20, 60), "reward": 0.5, "reward_std": 0.4}),
+        ("sampling_mismatch", {"sampling_logprob_diff": 0.2}),
+        ("gradient_explodes", {"grad_norm": [0.4] * 20 + [9.0] * 10}),
+        (None, {"grad_norm": [0.4] * 29 + [None]}),
+        (None, {"grad_norm": 2.0}),
+        (None, {"loss": 0.0, "grad_norm": 0.4}),
+        (None, {"reward": 0.5, "rewards__form__std": 0.4, "rewards__right__std": 0.01, "rewards__right__mean": 0.1}),
+    ],
+)
+def test_of_a_run_that_another_program_trains_only_what_is_known_is_said(
+    code: str | None, metrics: dict[str, Values]
+) -> None:
+    found = check(facts(RECORDED, **metrics)).items
+    assert [hint.code for hint in found] == [code] * (code is not None)
+    assert [re.findall(NOT_KNOWN, f"{hint.measured} {hint.advice}") for hint in found] in ([], [[]])
+
+
+def test_a_silent_program_is_no_worker_and_what_its_configuration_says_is_known() -> None:
+    run = replace(Facts(config=RECORDED), silence=40.0, lost_attempts=1)
+    assert [hint.title for hint in check(run).items] == ["The program is gone", "The program was lost"]
+    assert not re.search("worker|went on", " ".join(f"{hint.measured} {hint.advice}" for hint in check(run).items))
+    assert fired(facts(RECORDED | {"theirs": {"max_grad_norm": 1.0}}, grad_norm=2.0)) == ["gradient_clipped"]
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "steps", "says"),
+    [
+        (RECORDED, {"grad_norm": [0.4] * 29 + [None]}, {"grad_norm": [29], "vf_loss": [29]}, "grad_norm was NaN or infinite in 1 of the last 30 steps: 29. So was vf_loss."),
+        (RECORDED, {}, {"eval/loss": [20]}, "eval/loss was NaN"),
+        (CONFIG, {}, {"entropy": [12]}, "entropy was NaN"),
+        (CONFIG, {"grad_norm": [0.4] * 29 + [0.0]}, {"entropy": [29]}, None),
+        (CONFIG, {"grad_norm": [0.4] * 29 + [None]}, {"grad_norm": [29], "loss": [29]}, None),
+        (CONFIG, {"frac_unscored": [0.0] * 29 + [0.001]}, {"rewards/format/mean": [29]}, None),
+    ],
+)  # fmt: skip
+def test_a_metric_that_is_not_finite_is_named_unless_that_step_had_nothing_to_measure(
+    config: dict[str, Json], metrics: dict[str, Values], steps: dict[str, list[int]], says: str | None
+) -> None:
+    found = [
+        hint for hint in check(replace(facts(config, **metrics), not_finite=steps)).items if hint.code == "not_finite"
+    ]
+    assert [says is not None and says in hint.measured for hint in found] == [True] * (says is not None)
+    assert all("run ends by itself" not in hint.advice for hint in found)

@@ -20,7 +20,7 @@ from backend.storage import tables
 from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.storage.revision import REVISION
-from backend.telemetry import stretches
+from backend.telemetry import search, stretches
 
 DATA = Path(__file__).parent / "revisions"
 REVISIONS = sorted(path.name[:4] for path in DATA.glob("*.db.xz"))
@@ -133,6 +133,36 @@ def test_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(
     assert len(upgraded) == 23 + 6 + 2 + 1 + 1
     assert [row["mean"] for row in upgraded] == pytest.approx([row["mean"] for row in counted], rel=1e-12)
     assert [{**row, "mean": None} for row in upgraded] == [{**row, "mean": None} for row in counted]
+
+
+@pytest.mark.parametrize("revision", ["0005", "0006", "0021"])  # without an index, and with one of texts as they stand
+def test_texts_of_an_earlier_database_are_found_without_their_capitals_and_lost_as_they_are_deleted(
+    revision: str, tmp_path: Path
+) -> None:
+    file, said = recorded(revision, tmp_path), "E\u0301COLE"
+    with closing(sqlite3.connect(file)) as older, older:
+        names = [f'"{name}"' for (name,) in older.execute("SELECT name FROM pragma_table_info('completion')")]
+        others = ", ".join(name for name in names if name not in ('"id"', '"index"', '"text"'))
+        older.execute(
+            f'INSERT INTO completion ("index", text, {others}) SELECT 999, ?, {others} FROM completion LIMIT 1', (said,)
+        )
+        run_id = older.execute(
+            "SELECT prompt_group.run_id FROM prompt_group JOIN completion ON group_id = prompt_group.id"
+        ).fetchone()[0]
+    database = Database(f"sqlite:///{file}")
+    upgrade(database)
+    column = tables.completion.c
+    with database.write() as tx:
+        [found] = tx.execute(select(column.id).where(search.contains(tx, column.text, "école"))).scalars()
+        assert search.candidates(tx, tables.completion, run_id, "école", 9) == [found]
+        tx.execute(tables.completion.delete().where(column.id == found))
+        assert (
+            tx.exec_driver_sql(
+                "SELECT count(*) FROM completion_trigrams WHERE completion_trigrams MATCH '\"col\"'"
+            ).scalar_one()
+            == 0
+        )
+    database.close()
 
 
 @pytest.mark.slow

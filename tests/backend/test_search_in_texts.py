@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from unicodedata import normalize
 
 import pytest
 from acting import began, completion, group
@@ -16,6 +17,8 @@ TEXTS = (
     "Because it is so.",
     "éclair",
     "ÉCLAIR",
+    "E\u0301clair, Straße, ΟΔΥΣΣΕΎΣ",
+    "ОТВЕТ: ДА, ﬁn, ｗｉｄｅ, ガ\u3099ギ",
     "答案是四",
     "四",
     "50% of _all_",
@@ -61,16 +64,32 @@ def _terms() -> list[str]:
     pieces = {
         text[start : start + size] for text in TEXTS for size in (1, 2, 3) for start in range(len(text) - size + 1)
     }
-    return sorted(pieces | {"qq", "€", "no such", "ZZ", "BE", "%", "案是四", "Because it is so."})
+    others = {
+        "qq",
+        "€",
+        "no such",
+        "ZZ",
+        "BE",
+        "%",
+        "案是四",
+        "Because it is so.",
+        "e\u0301clair",
+        "STRASSE",
+        "οδυσσεύς",
+        "ответ",
+        "FIN",
+        "Wide",
+    }
+    return sorted(pieces | others)
 
 
 def _has(text: str, term: str) -> bool:
-    """Capital letters of ASCII aside."""
+    """Capitals and ways to compose a letter aside, by Unicode's own table."""
 
-    def folded(words: str) -> str:
-        return "".join(sign.lower() if sign.isascii() else sign for sign in words)
+    def compared(words: str) -> str:
+        return normalize("NFKC", normalize("NFKD", normalize("NFKD", words).casefold()))
 
-    return folded(term) in folded(text)
+    return compared(term) in compared(text)
 
 
 @pytest.mark.slow
@@ -99,7 +118,15 @@ def test_what_was_deleted_is_found_no_more(shared_backend: Backend) -> None:
 @pytest.mark.usefixtures("_either_way")
 @pytest.mark.parametrize("sort", ["draws", "-draws", "first_step", "-last_step", "-reward_change"])
 def test_a_prompt_that_is_found_keeps_all_of_its_draws(shared_backend: Backend, run_id: int, sort: str) -> None:
-    for term, wanted in (("zebras", [0]), ("zebras?", [0]), ("many", [0]), ("ie", [1]), ("Äpfel", [1]), ("lions", [])):
+    for term, wanted in (
+        ("zebras", [0]),
+        ("zebras?", [0]),
+        ("many", [0]),
+        ("ie", [1]),
+        ("ÄPFEL", [1]),
+        ("a\u0308pfel", [1]),
+        ("lions", []),
+    ):
         prompts = shared_backend.client.prompts(run_id, search=term, sort=sort).items
         assert [(prompt.prompt_id, prompt.draws) for prompt in prompts] == [(f"item {one}", 2) for one in wanted]
 
@@ -118,3 +145,13 @@ def test_a_search_in_pages_shows_each_once(shared_backend: Backend, run_id: int)
     in_ones, at_once = pages(1), pages(200)
     assert in_ones == at_once
     assert all(one < other for one, other in pairwise(at_once))
+
+
+def test_the_part_of_a_text_that_a_hit_shows_has_what_was_searched_however_it_is_written(
+    shared_backend: Backend,
+) -> None:
+    actor = began(shared_backend.client)
+    text = "e\u0301" * 900 + "ΟΔΥΣΣΕΎΣ" + "ﬁ" * 900
+    actor.report(0, groups=[_said(1, PROMPTS[1]).model_copy(update={"completions": [completion(0, text)]})])
+    [hit] = shared_backend.client.completions(actor.run_id, search="οδυσσεύς").items
+    assert "ΟΔΥΣΣΕΎΣ" in hit.excerpt

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import recorded
 from chromium import ARGUMENTS, PATIENCE, installed
-from on_page import Open, drawn
+from on_page import Open, drawn, press
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 from processes import wait_until
 from stack import Stack
@@ -39,7 +39,7 @@ SHOWN = """() => {
   walk(document.documentElement);
   return found.join("\\u0001");
 }"""
-MADE = "[onerror], [src*='//evil.example'], [href*='//evil.example'], [href^='javascript'], .katex"
+MADE = "[onerror], [src*='//evil.example'], [href*='//evil.example'], [href^='javascript'], .katex:not([class*='st-key-rendered-'] .katex)"
 COMMANDS = re.compile(r"[\x00\x02-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -136,6 +136,7 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str, dic
     yield f"{run}&tab=search&find=bold", "line 0 <b>bold</b>", {}
     yield f"{page}&full=true", "w" * 5_000, {}
     yield f"{page}&layout=stacked&visible=true", ":red[alarm]", {}
+    yield f"{page}&markdown=true", "alert(", {}
     yield f"{page}&layout=table&tokens=2", "␛", {}
     yield f"{page}&diff=1,2", ":material/skull:", {}
     yield f"{page}&panel=which+is+better%3F", named, {}
@@ -183,6 +184,47 @@ def test_a_completion_of_megabytes_on_one_line_leaves_its_page_readable(
         expect(watch.page.get_by_text("a short one").or_(watch.page.get_by_text("<img src=")).first).to_be_attached()
         drawn(watch.page)
         assert watch.problems() == [], address
+    assert outside.of_texts() == []
+
+
+TRICKS = (
+    "![a][b]\n\n[b]: http://evil.example/beacon.png 'a title'\n\n[b] [c](http://evil.example) ![d](//evil.example/d.png)",
+    "<a href='http://evil.example'>x</a> <img src=//evil.example/e.png> <http://evil.example/f> <svg onload=alert(1)>",
+    "http&#58;//evil.example https\\://evil.example www.evil.example HTTP://evil.example me@evil.example mailto:me@evil.example",
+    "$\\href{http://evil.example}{x}$ $\\includegraphics{http://evil.example/g.png}$ $\\url{http://evil.example}$ $\\htmlStyle{position:fixed}{y}$",
+    ":material/skull: :red[alarm] :streamlit: &lt;script&gt; [x]&#40;http://evil.example) ![[e]](http://evil.example/h.png)",
+    "```\n![i](http://evil.example/i.png)\n~~~\n```\n![j](http://evil.example/j.png)\n`![k](http://evil.example/k.png)",
+)  # fmt: skip
+SAID = "# A title\n\nso \\(\\frac{1}{2}\\) and\n\\[\nx^2 < y\n\\]\n**then** <think>a list[int]</think>\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_rendered_markdown_has_mathematics_and_tables_and_neither_loads_nor_leads_anywhere(
+    watch: Watch, outside: Outside, stack: Stack
+) -> None:
+    run_id, claim = recorded.started(stack.client, "rendered", sampling={"engine": "vllm"}, worker=recorded.SAMPLER)
+    texts = [SAID, *TRICKS, *map(hostile.stored, hostile.TEXTS)]
+    groups = [recorded.group_of(0, [1.0] + [0.0] * (len(texts) - 1), texts=texts), recorded.group_of(1, [1.0, 0.0])]
+    report = recorded.p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={"reward": 0.5})
+    stack.client.report(run_id, report)
+    recorded.finish(stack.client, run_id, claim)
+    first, second = (one.id for one in stack.client.groups(run_id, sort="index").items)
+    page = watch.page
+    page.goto(f"{stack.url}/group?id={first}")
+    expect(page.get_by_text("# A title")).to_be_visible()  # plain text, unless somebody asks for more
+    page.get_by_text("Markdown", exact=True).click()
+    shown = page.locator("[class*='st-key-rendered-']")
+    expect(shown).to_have_count(len(texts))
+    drawn(page)
+    said = shown.first
+    for made, count in (("h1", 1), (".katex", 2), ("strong", 1), ("table", 1)):
+        expect(said.locator(made)).to_have_count(count)
+    assert "<think>a list[int]</think>" in said.inner_text().replace("\u2060", "")
+    assert shown.locator("img, svg[onload], a[href*=':'], a[href*='//'], script, iframe").count() == 0
+    assert watch.problems() == []
+    page.evaluate("document.activeElement.blur()")  # a field that has the focus keeps its keys
+    press(page, "ArrowDown")
+    page.wait_for_url(re.compile(f"id={second}"))
+    expect(shown).to_have_count(2)
     assert outside.of_texts() == []
 
 

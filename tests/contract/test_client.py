@@ -83,6 +83,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "workers": lambda c: c.workers(),
     "worker_use": lambda c: c.worker_use(),
     "ask": lambda c: c.ask(p.ClaimRequest(worker=WORKER)),
+    "looked": lambda c: c.looked(p.LookFound(key="a", look=p.PromptsLook())),
     "record": lambda c: c.record(THEIRS.model_copy(update={"run_id": 1})),
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),

@@ -107,6 +107,30 @@ def test_names_and_defaults_are_those_of_trl() -> None:
     assert written - known.keys() == {"use_peft", "lora_r", "lora_alpha", "lora_target_modules"}  # of LoraConfig
 
 
+@pytest.mark.slow  # importing TRL takes seconds
+def test_each_option_of_trl_is_taken_or_said_by_its_name_and_its_default_is_neither() -> None:
+    from trl import GRPOConfig, ModelConfig
+
+    def read(**settings: Json) -> tuple[Json, list[str]]:
+        try:
+            return from_settings({"use_peft": True, **settings}, DEFAULT)
+        except Unreadable as refusal:
+            return None, [str(refusal)]
+
+    silent, remarks = read()
+    for one in (*fields(GRPOConfig), *(one for one in fields(ModelConfig) if one.name != "use_peft")):
+        default = one.default
+        if isinstance(default, bool | int | float | str):
+            assert read(**{one.name: default}) == (silent, remarks), one.name
+        is_text = isinstance(default, str) or one.name == "model_name_or_path"
+        default = True if one.name == "activation_checkpointing" else default  # None: the older name says it
+        other: Json = not default if isinstance(default, bool) else "other" if is_text else 7
+        config, said = read(**{one.name: other})
+        assert config not in (silent, None) or any(f"`{one.name}`" in line for line in said if line not in remarks), (
+            one.name
+        )
+
+
 def test_what_trl_lacks_stands_in_the_script_with_the_reason() -> None:
     config = put(put(DEFAULT, "algorithm.dead_groups", "resample"), "sampling.stop", ["\n# not a comment"])
     assert isinstance(config, dict)
@@ -275,17 +299,18 @@ def test_trls_own_dump_reads_without_a_word_about_what_is_off(tmp_path: Any) -> 
     text = args.to_json_string()
     assert is_trl(text)
     config, remarks = read_trl(text, DEFAULT)
-    assert remarks == []
+    assert all(one.startswith("passed over") for one in remarks)
     assert get(config, "budget.steps") == 6
     assert get(config, "optimizer.learning_rate") == 1e-6
     assert get(config, "sampling.prompts_per_step") == 1
 
 
 def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
-    text = "learning_rate: 1e-6\nmax_steps: 10\nbeta: 0.1\nuse_bias_correction_kl: false\nmodel_name_or_path: a/b\ndtype: bfloat16\n"
+    text = "learning_rate: 1e-6\nmax_steps: 10\nbeta: 0.1\nuse_bias_correction_kl: false\nmodel_name_or_path: a/b\ndtype: bfloat16\nsystem_prompt: Be brief.\n"
     assert is_trl(text)
     config, remarks = read_trl(text, DEFAULT)
-    assert (get(config, "optimizer.learning_rate"), get(config, "model.source")) == (1e-6, "a/b")
+    paths = ("optimizer.learning_rate", "model.source", "task.system_prompt")
+    assert [get(config, path) for path in paths] == [1e-6, "a/b", "Be brief."]
     assert remarks == ["`dtype` 'bfloat16' has no counterpart here"]
 
 
@@ -300,6 +325,13 @@ def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
         (script_with("per_device_train_batch_size=6"), "6 rows do not divide into groups of 4"),
         (script_with("sync_ref_model=True"), "`ref_model_mixup_alpha` is 0.6"),
         (script_with("optim='sgd'"), "the optimizer here is AdamW"),
+        (script_with("warmup_ratio=0.1").replace("max_steps=10, ", ""), "`warmup_ratio` 0.1 is a share of steps whose number"),
+        (script_with("warmup_steps=3, lr_scheduler_type='constant'"), "`warmup_steps` does nothing in TRL"),
+        (script_with("lr_scheduler_kwargs={'min_lr': 1}"), "`lr_scheduler_kwargs` {'min_lr': 1} has no counterpart"),
+        (script_with("shuffle_dataset=False, ddp_backend='gloo'"), "`shuffle_dataset` False has no counterpart"),
+        (script_with("save_steps=3, logging_steps=1, save_strategy='no'"), "go with what is off: `save_steps`, `logging_steps`"),
+        (script_with("seed=1", "p = LoraConfig(lora_dropout=0.1, bias='none', task_type=CAUSAL, use_dora=True)"), "`lora_dropout` 0.1"),
+        (script_with("seed=1", "t = GRPOTrainer(model='a/b', tools=[add])"), "`tools` of GRPOTrainer has no counterpart here: [add]"),
         (script_with("reward_weights=[1, 2, 3]"), "`reward_weights` are 3, and the form has 2 rewards"),
         (script_with("seed=1e999"), "`seed` is computed in line 2"),
         (script_with("seed=1") * 2, "there are 2 of `GRPOConfig(…)`"),
@@ -309,6 +341,15 @@ def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
 def test_what_has_no_counterpart_is_said(text: str, remark: str) -> None:
     _, remarks = read_trl(text, DEFAULT)
     assert remark in "\n".join(remarks)
+
+
+def test_the_revision_of_a_model_is_a_part_of_its_source_or_refused_by_its_name() -> None:
+    trainer = "t = GRPOTrainer(model='a/b')"
+    for argument in ("model_init_kwargs={'revision': 'v2'}", "model_revision='v2'"):
+        assert get(read_trl(script_with(argument, trainer), DEFAULT)[0], "model.source") == "a/b@v2"
+    for before in ("", "t = GRPOTrainer(model='./here')", "t = GRPOTrainer(model=chosen())"):
+        with pytest.raises(Unreadable, match="`model_revision` 'v2' cannot be taken"):
+            read_trl(script_with("model_revision='v2'", before), DEFAULT)
 
 
 NESTED = 100_000

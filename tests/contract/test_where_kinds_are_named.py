@@ -38,6 +38,7 @@ TRANSLATED = {  # from another trainer's words
     "backend/contract/trl.py",
     "backend/contract/trl_conversion.py",
     "groupscope/samples.py",
+    "groupscope/trl.py",
 }
 OLD_DATA = {"backend/storage/migrate.py"}  # it upgrades what earlier versions stored
 ANOTHER_MATTER = {"gae", "dpo"}  # a critic and a kind of run: more than another formula

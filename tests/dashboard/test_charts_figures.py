@@ -104,6 +104,15 @@ def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
     assert "0k" not in labels
 
 
+@pytest.mark.parametrize("values", [[0.1] * 30, [0.1 + one * 1.4e-17 for one in range(30)], [0.1, 0.2, 0.1 + 0.2]])
+def test_a_tick_has_no_digits_that_come_of_rounding(values: list[float]) -> None:
+    data = {name: Series(step=list(range(len(values))), value=[*values]) for name in LOGGED}
+    picture = pictures.svg(training_figure(panel_of("loss"), data, steps=30, weight=0.6))
+    labels = re.findall(r">([-−0-9.e]+)</text>", picture)
+    assert "0.1" in labels
+    assert max(map(len, labels)) <= 6
+
+
 def test_a_line_breaks_where_a_value_is_missing() -> None:
     def treatment(values: list[float | None]) -> set[str]:
         points = {"reward": Series(step=list(range(3)), value=values)}

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+from chance import SPREADS, Spread, held
 from power import Case, covered, rows
 
 from dashboard.charts.power import LEAST, MOST, WANTED, Plan, Range, needed_seeds, plan, power, spread_interval
@@ -58,8 +59,15 @@ def test_the_interval_of_a_spread_is_that_of_the_chi_square_distribution() -> No
     assert spread_interval([2.0], [4]) == (pytest.approx(0.320910, abs=1e-6), pytest.approx(13.902084, abs=1e-4))
     # of ten: 9 / 19.022768 and 9 / 2.700389
     assert spread_interval([2.0], [10]) == (pytest.approx(0.473117, abs=1e-6), pytest.approx(3.332853, abs=1e-5))
-    # of two equal spreads of five each, eight degrees of freedom: 8 / 17.534546 and 8 / 2.179731
-    assert spread_interval([1.0, 1.0], [5, 5]) == (pytest.approx(0.456242, abs=1e-6), pytest.approx(3.670178, abs=1e-5))
+    # of two equal spreads of five each, whose own ends are 4 / 11.143287 and 4 / 0.484419
+    low, high = 1 - (1 - 4 / 11.143287) / math.sqrt(2), 1 + (4 / 0.484419 - 1) / math.sqrt(2)
+    assert spread_interval([1.0, 1.0], [5, 5]) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-4))
+
+
+@pytest.mark.parametrize("spread", SPREADS, ids=str)
+def test_the_interval_of_a_spread_holds_also_where_one_setting_has_many_more_seeds(spread: Spread) -> None:
+    """The short form of `make bench-chance`."""
+    assert held(spread, 1000, np.random.default_rng(sum(spread.seeds))) > 0.93
 
 
 OURS = {0: 0.50, 1: 0.70, 2: 0.91}

@@ -14,6 +14,7 @@ def test_smoothing_starts_at_the_first_value_and_not_below_it_and_is_the_weighte
     assert smooth([0.8, 0.8, 0.8], 0.9) == pytest.approx([0.8, 0.8, 0.8])
     assert smooth([1.0, 0.0], 0.5) == pytest.approx([1.0, 1 / 3])
     assert smooth([3.0, 1.0, 2.0], 0.0) == [3.0, 1.0, 2.0]
+    assert smooth([0.1] * 99, 0.6) == [0.1] * 99  # to the last digit: the axis would show it
 
 
 def test_a_value_that_was_not_finite_stays_a_gap_and_moves_nothing() -> None:

@@ -233,3 +233,23 @@ def test_beside_the_verdict_stands_how_many_more_seeds_it_takes(open_page: Open,
     assert "From 3 seeds the spread is hardly known" in shown(at)
     next(box for box in at.number_input if box.label == "Difference to tell").set_value(100.0).run()
     assert frame(at, MORE).set_index("settings").loc["updates_per_batch 2 − updates_per_batch 1"][MORE] == "0"
+
+
+def test_runs_beyond_those_that_are_drawn_are_named_and_a_logarithmic_axis_without_a_positive_value_says_so(
+    open_page: Open, backend: Backend
+) -> None:
+    run_ids = [recorded.queue(backend.client, f"run {number}", sampling={"engine": "vllm"}) for number in range(23)]
+    run_id, claimed = recorded.started(backend.client, "below")
+    report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"reward": -0.5})
+    backend.client.report(run_id, report)
+    at = open_page("compare", runs=",".join(map(str, [run_id, *run_ids])), log="true")
+    assert at.multiselect[0].value == [run_id, *run_ids[:19]]
+    [said] = [one.value.replace("\\", "") for one in at.caption if "Not drawn" in one.value]
+    assert (
+        said
+        == f"20 runs are drawn at most. Not drawn: {', '.join(f'run {19 + n} #{run_ids[19 + n]}' for n in range(4))}."
+    )
+    assert [one.value for one in at.caption if "above 0" in one.value] == [
+        "No value is above 0, so a logarithmic axis has nothing to show."
+    ]
+    assert len(at.get("vega_lite_chart")) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 from acting import GRPO, Actor, group
-from on_screen import Open
+from on_screen import Open, key, texts
 from serving import Backend
 
 from backend.contract.inspection import Difference
@@ -62,3 +62,17 @@ def test_what_differs_first_is_said_in_words() -> None:
     assert parting(Difference(shared=3, compared=9), "a", "b").endswith("draw the same prompts and say the same.")
     other = Difference(shared=3, compared=6, step=5, group_index=2, what="prompt")
     assert "they draw other prompts" in parting(other, "a", "b")
+
+
+def test_the_form_says_at_which_rates_a_fork_goes_on_before_it_is_launched(open_page: Open, backend: Backend) -> None:
+    falling = {"schedule": "linear", "learning_rate": 1e-4}
+    config = {**GRPO, "optimizer": falling, "budget": {"steps": 4}, "recipe": None}
+    parent = backend.client.create_run(config)
+    actor = Actor(backend.client).begin()
+    for step in range(3):
+        actor.report(step, metrics={"reward": 0.5})
+    actor.save(3)
+    at = open_page("new-run", fork=f"{parent.id}@3")
+    assert "rate jumps" not in texts(at)
+    at.number_input(key=key(at, "budget.steps")).set_value(100).run()
+    assert "learning rate jumps from 2.5e-5, the parent's at this step, to 9.7e-5 (3.88 times)" in texts(at)

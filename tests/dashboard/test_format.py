@@ -1,6 +1,7 @@
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,7 @@ def test_durations_have_two_units_and_times_are_relative() -> None:
 
 def test_a_time_without_a_zone_is_utc() -> None:
     assert absolute(NOW.replace(tzinfo=None)) == absolute(NOW) == "2026-11-21 12:00:00 UTC"
+    assert absolute(NOW, ZoneInfo("Asia/Tokyo")) == "2026-11-21 21:00:00 Asia/Tokyo"
 
 
 def test_a_little_is_neither_nothing_nor_everything() -> None:

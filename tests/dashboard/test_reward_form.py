@@ -24,7 +24,11 @@ SHORT = RewardFile(
         OwnReward(function="short.py:reward_rare", help="", unit="group", arguments={}),
     ],
 )
-BROKEN = RewardFile(name="broken.py", error="broken.py, line 3: SyntaxError: invalid syntax\nTraceback (most …")
+BROKEN = RewardFile(
+    name="broken.py",
+    error="broken.py, line 3: SyntaxError: invalid syntax\nTraceback (most …",
+    passed_over={"lower": "line 7: lower takes neither completion"},
+)
 PATH = "rewards.functions.0"
 
 
@@ -104,6 +108,7 @@ def test_a_file_that_cannot_be_used_says_why_and_the_form_is_drawn_again_once_it
     connect(backend, SHORT, BROKEN)
     at = with_python(open_page("new-run"))
     assert "broken.py, line 3: SyntaxError: invalid syntax" in texts(at)
+    assert "broken.py:lower is not offered: line 7: lower takes neither completion" in texts(at)
     assert "Traceback" not in texts(at)
     choose(at, "short.py:reward")
     assert "SyntaxError" not in texts(at)

@@ -84,6 +84,10 @@ def test_an_address_brings_back_every_field_and_the_page_and_what_finds_nothing_
 
     at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
     assert "No completion fits" in shown(at)
+    assert "Search for a shorter piece" in shown(at)
+    assert "Widen the ranges" in shown(at)
+    assert "Widen" not in shown(open_page("run", id=run_id, tab="search", find="unicorn"))
+    assert "shorter" not in shown(open_page("run", id=run_id, tab="search", reward_from=7))
     press(at, "Show all completions")
     assert len(found(at)) == ROWS
     assert at.number_input(key="reward_from").value is None

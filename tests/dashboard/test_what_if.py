@@ -11,6 +11,7 @@ from backend.contract.base import Json
 from backend.contract.groups import GroupState, RewardScore, TokenTrace
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.surrogate import Clip
+from backend.contract.trl import in_our_terms
 from dashboard.algorithm.recomputation import Own, Settings, StepArrays, arrays_of, difference, read_own, recompute
 from dashboard.what_if.changes import pushed, sign_flips, tally, traced
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
@@ -244,6 +245,33 @@ def test_a_configuration_of_another_version_is_not_guessed_at() -> None:
     assert sample is not None
     assert sample.settings.advantage == GroupZscore()
     assert sample.rewards is None
+
+
+def trls(raws_P_G_K: Any, weights_K: Any, *, sum_last: bool) -> Any:
+    """Advantages by TRL 1.16's formula, which adds up what is there; `tests/worker/algorithms` holds ours against its code."""
+    missing_P_G, axis = np.isnan(raws_P_G_K).all(-1), None if sum_last else 1
+    if sum_last:
+        raws_P_G_K = raws_P_G_K - np.nanmean(raws_P_G_K, 1, keepdims=True)
+        raws_P_G_K = raws_P_G_K / (np.nanstd(raws_P_G_K, 1, ddof=1, keepdims=True) + 1e-4)
+    rewards_P_G = np.where(missing_P_G, np.nan, np.nansum(raws_P_G_K * weights_K, -1))
+    apart_P_G = rewards_P_G - np.nanmean(rewards_P_G, axis, keepdims=True)
+    return np.nan_to_num(apart_P_G / (np.nanstd(rewards_P_G, axis, ddof=1, keepdims=True) + 1e-4))
+
+
+@pytest.mark.parametrize("how", [{}, {"multi_objective_aggregation": "normalize_then_sum"}], ids=["", "sum last"])
+def test_in_a_recording_of_trl_a_function_that_returned_none_leaves_the_others_what_they_are(
+    how: dict[str, Json],
+) -> None:
+    parts: list[Parts] = [[(1, None), (0, 1), (1, 0), (None, None)], [(None, 1), (0.2, 0), (1, 0.5), (0, 0.7)]]
+    functions: list[Json] = [{"name": name, "weight": 1.0} for name in (RIGHT, FORMED)]
+    own = read_own({"kind": "recorded", **in_our_terms(how), "rewards": {"functions": functions}})
+    assert own is not None
+    again = recompute(step_of(*parts), own, with_weights(own, 0.5, 2.0))
+    expected = trls(np.array(parts, dtype=float), (0.5, 2.0), sum_last=bool(how))
+    np.testing.assert_allclose(again.advantages_P_G, expected, atol=1e-6)
+    assert again.states == ["live", "live"]
+    ours = recompute(step_of(*parts), own_of(), with_weights(own_of(), 0.5, 2.0))
+    assert np.isnan(ours.rewards_P_G[:, 0]).all(), "a run of ours leaves such a completion out"
 
 
 TRACE = TokenTrace(

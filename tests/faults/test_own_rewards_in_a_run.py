@@ -141,3 +141,16 @@ def unscored_text(group: Group) -> object:
     """All of a group that no reward has a say in."""
     completions = [(one.text, one.token_count, one.finish_reason, one.logprob_sum) for one in group.completions]
     return group.step, group.index, group.prompt_id, group.prompt_text, group.prompt, group.answer, completions
+
+
+def test_a_run_that_names_what_cannot_score_is_refused_with_the_reason_at_once(site: Site, own: Path) -> None:
+    own.write_text(f"{GOOD}def lower(text):\n    return text.lower()\n")
+    site.backend()
+    site.worker()
+    wait_until(lambda: offering(site).passed_over, "the worker says what it passed over")
+    named = {"functions": [{"name": "mine", "kind": "python", "function": "own.py:lower"}]}
+    failed = error_of(site.wait_for_end(site.client.create_run(tiny_run(1, every=0, rewards=named)).id))
+    assert (failed.code, failed.message.partition(": line 3: ")[0]) == (
+        "reward_unavailable",
+        "own.py has no reward lower",
+    )

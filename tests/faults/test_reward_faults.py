@@ -227,6 +227,28 @@ with tempfile.TemporaryDirectory() as folder:
     assert (asked.stdout, asked.stderr) == ("refused\n", "")
 
 
+def test_a_reward_that_starts_a_process_or_a_thread_is_said_to_be_refused_and_what_to_do_instead() -> None:
+    code = """
+import os, subprocess, threading
+from worker.rewards.functions import Completion
+from worker.rewards.process import load, score
+if os.getuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+load([], None)
+starts = [lambda _: subprocess.run(["true"]), lambda _: os.fork(), lambda _: threading.Thread(target=int).start()]
+starts.append(lambda _: (_ for _ in ()).throw(BlockingIOError(11, "a socket")))
+for start in starts:
+    print(score(start, [Completion("a", 1, None, {})], 5.0, None)[0]["error"].partition("\\n")[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *started, other = ran.stdout.splitlines()
+    says = (
+        "reward_error: a reward may start neither processes nor threads, which would outlive it: check in Python itself"
+    )
+    assert [line.startswith(says) for line in started] == [True] * 3
+    assert other == "reward_error: BlockingIOError: [Errno 11] a socket"
+
+
 def test_after_all_of_it_the_same_worker_trains_on_and_no_process_is_left(misbehaving: Misbehaving) -> None:
     assert misbehaving.site.wait_for_end(misbehaving.plain).status == "finished"
     assert misbehaving.worker.is_running()

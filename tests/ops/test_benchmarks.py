@@ -75,6 +75,7 @@ def test_every_benchmark_says_how_to_run_it(
             ["own_task.py", "--models", "tiny-arithmetic", "--seeds", "0", "--steps", "2"],
             ["s  the run is started", "| tiny-arithmetic |"],
         ),
+        (["chance.py", "--windows", "3", "--spreads", "50"], ["| 60 groups | 0.08 |", "| 3 and 12 |", "of 8 windows"]),
     ],
     ids=lambda value: value[0].partition(" ")[0],
 )

@@ -56,9 +56,9 @@ def test_more_runs_share_a_prompt_further_up_and_of_two_ids_of_a_text_the_one_dr
 
 
 def test_of_a_prompt_in_messages_the_question_is_what_the_user_says() -> None:
-    from groupscope.trl import _question
+    from groupscope.trl import question
 
     system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2?"}
-    assert _question([system, user]) == _question([user]) == _question("What is 2 + 2?") == "What is 2 + 2?"
+    assert question([system, user]) == question([user]) == question("What is 2 + 2?") == "What is 2 + 2?"
     asked_again = [user, {"role": "assistant", "content": "5"}, user]
-    assert _question(asked_again) == "What is 2 + 2?\n5\nWhat is 2 + 2?"
+    assert question(asked_again) == "What is 2 + 2?\n5\nWhat is 2 + 2?"

@@ -162,8 +162,7 @@ def trajectory(**other: Any) -> dict[str, Any]:
 
 
 def test_trajectories_that_are_none_are_said_and_others_read_from_the_assistants_first_message(tmp_path: Path) -> None:
-    calls = [{"role": "assistant", "content": "a", "tool_calls": "no JSON"}]
-    folder = art(tmp_path, [trajectory(messages=calls), trajectory(group_index=1)])
+    folder = art(tmp_path, [trajectory(messages=None), trajectory(group_index=1)])
     steps = list(opened("art", folder).steps(0, final=False))
     [group] = [one for step in steps for one in step.groups]
     assert (group.prompt, [turn.text for turn in group.completions[0].turns]) == ("q", ["a"])

@@ -2,6 +2,7 @@
 
 import math
 import os
+import queue
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import groupscope.trl
 import worker.models
 from backend.contract.client import Client
 from backend.contract.groups import CompletionRecord, Group
+from backend.contract.home import CannotStart
 from worker.tasks.arithmetic import problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -417,7 +419,7 @@ def test_a_completion_left_out_for_its_length_is_seen_not_to_be_trained_on(backe
 
 def test_messages_of_a_completion_are_its_turns() -> None:
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
-    turns = groupscope.trl._turns(
+    turns = groupscope.trl.turns_in(
         [
             {"role": "assistant", "content": "so", "tool_calls": [call]},
             {"role": "tool", "name": "add", "content": "{'error': \"b is missing\"}"},
@@ -430,4 +432,188 @@ def test_messages_of_a_completion_are_its_turns() -> None:
         ("tool", "{'error': \"b is missing\"}", "add", True),
         ("assistant", "I cannot", None, False),
     ]
-    assert groupscope.trl._turns([{"role": "assistant", "content": "42"}]) == groupscope.trl._turns("42") == []
+    assert groupscope.trl.turns_in([{"role": "assistant", "content": "42"}]) == groupscope.trl.turns_in("42") == []
+
+
+def rloo(folder: Path) -> Any:
+    from datasets import Dataset
+    from trl import RLOOConfig, RLOOTrainer
+
+    of = trainer(folder)
+    names = (
+        "max_steps",
+        "num_generations",
+        "per_device_train_batch_size",
+        "max_completion_length",
+        "logging_steps",
+        "seed",
+    )
+    settings = {name: getattr(of.args, name) for name in names}
+    return RLOOTrainer(
+        model=of.model,
+        processing_class=of.processing_class,
+        reward_funcs=[right, short],
+        args=RLOOConfig(str(folder), beta=0.0, save_strategy="no", report_to=[], use_cpu=True, bf16=False, **settings),
+        train_dataset=Dataset.from_list(list(of.train_dataset)),
+    )
+
+
+def test_rloo_is_recorded_as_trl_had_it(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    of = rloo(tmp_path)
+    witness = Witness(of)
+    groupscope.watch(of, backend=backend.url, home=backend.home)
+    of.train()
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.status, run.progress.step) == ("finished", STEPS)
+    assert run.config["algorithm"]["advantage"] == {"kind": "leave_one_out"}
+    assert run.config["algorithm"]["surrogate"] is None
+    for step, batch in enumerate(witness.batches):
+        rows = rows_of(backend.client, run.id, step)
+        assert [one.advantage for one in rows] == pytest.approx(batch["advantages"].tolist(), abs=1e-6)
+        for one, ids, mask in zip(rows, batch["completion_ids"], batch["completion_mask"], strict=True):
+            trace = backend.client.tokens(one.id)
+            assert trace.token_ids == ids[: int(mask.sum())].tolist()
+            assert (trace.ratio, trace.old_logprob) == (None, None)
+            assert trace.logprob is not None
+
+
+def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *, scaling: float, **tree: Any) -> Any:
+    """What the kernel of TRL's packed rows computes, which this machine has not: each segment sees its own path, causally."""
+    q, k, v = (one[0].transpose(0, 1) for one in (query, key, value))
+    k, v = (one.repeat_interleave(q.shape[1] // one.shape[1], 1) for one in (k, v))
+    starts, ends = tree["tree_cu_seqlens_q"].tolist(), tree["tree_cu_seqlens_k"].tolist()
+    out = torch.zeros_like(q)
+    for at in range(len(starts) - 1):
+        there = tree["tree_kv_index"][ends[at] : ends[at + 1]]
+        own = q[starts[at] : starts[at + 1]]
+        scores = torch.einsum("qhd,khd->hqk", own, k[there]) * scaling
+        seen = torch.ones(len(own), len(there), dtype=torch.bool).tril(len(there) - len(own))
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        out[starts[at] : starts[at + 1]] = torch.einsum("hqk,khd->qhd", weights, v[there])
+    return out.unsqueeze(0), None
+
+
+class RolloutWorker:
+    """Has scored all samples before the training begins, as TRL's own does in another process."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.rollout_buffer: queue.Queue[Any] = queue.Queue()
+        self.metrics_queue: queue.Queue[Any] = queue.Queue()
+        for one in samples:
+            self.rollout_buffer.put(one)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def test_asynchronous_grpo_is_recorded_with_the_steps_that_train_on_its_samples(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+    from datasets import Dataset
+    from transformers import AttentionInterface
+    from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
+    from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    place = "trl.experimental.async_grpo.async_grpo_trainer.get_peak_flops_per_device"
+    monkeypatch.setattr(place, lambda *_: None)  # it asks CUDA
+    samples = [
+        RolloutSample(
+            prompt=[{"role": "user", "content": f"What is {group}?"}],
+            completion=[{"role": "assistant", "content": f"{member}"}],
+            input_ids=np.array([3, 4 + group, 5 + member, 1]),
+            completion_mask=np.array([0, 0, 1, 1]),
+            old_log_probs=np.array([0, 0, -0.5 - member, -0.25], np.float32),
+            advantage=member - 1.5,
+            model_version=0 if (group, member) != (1, 2) else -9,  # too old: TRL drops it
+            group_id=group,
+            metrics={
+                "reward": float(member),
+                "reward_std": 1.0,
+                "rewards/right": float(member) if member else math.nan,
+            },
+        )
+        for group in range(6)  # one micro-batch is packed ahead
+        for member in range(SIZE)
+    ]
+    settings = {
+        "per_device_train_batch_size": SIZE,
+        "max_steps": STEPS,
+        "token_budget": 0,
+        "num_generations": SIZE,
+        "max_staleness": 5,
+    }
+    of = AsyncGRPOTrainer(
+        str(Path(worker.models.__file__).parent / "tiny_arithmetic"),
+        reward_funcs=[],
+        args=AsyncGRPOConfig(
+            str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", logging_steps=1, **settings
+        ),
+        train_dataset=Dataset.from_dict({"prompt": ["p"] * 8}),
+        rollout_worker=RolloutWorker(samples),
+        weight_transfer=RolloutWorker([]),
+    )
+    AttentionInterface.register("tree_fa3", attention)
+    groupscope.watch(of, name="async", backend=backend.url, home=backend.home)
+    of.train()
+    [run] = backend.client.runs(kind="recorded").items
+    assert (run.name, run.status, run.progress.step) == ("async", "finished", STEPS)
+    assert run.config["algorithm"]["advantage"]["std"] == "population"
+    expected = [one for one in samples if one.model_version == 0][: STEPS * SIZE]
+    found = [
+        (group, one)
+        for step in range(STEPS)
+        for group in groups_of(backend.client, run.id, step)
+        for one in group.completions
+    ]
+    assert [len(rows_of(backend.client, run.id, step)) for step in range(STEPS)] == [SIZE] * STEPS
+    for group, one in found:
+        [sample] = [
+            each
+            for each in expected
+            if (f"What is {each.group_id}?", each.completion[0]["content"]) == (group.prompt, one.text)
+        ]
+        assert (one.reward, one.advantage) == (sample.metrics["reward"], sample.advantage)
+        assert {score.name: score.raw for score in one.rewards} == {"right": one.reward or None}
+        trace = backend.client.tokens(one.id)
+        assert trace.token_ids == sample.input_ids[2:].tolist()
+        assert trace.sampling_logprob == sample.old_log_probs[2:].tolist()
+        assert trace.texts[0]
+    series = backend.client.metrics(run.id).series
+    assert series["loss"].step == list(range(STEPS))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "x" * 201}, r"groupscope.watch cannot record this: name: Value should have at most 200"),
+        ({"names": "x"}, r"groupscope.watch has no option names: it has name, tags, notes, run_id, backend, home"),
+        ({"tags": "mine"}, r"groupscope.watch cannot record this: tags: "),
+    ],
+)
+def test_what_watch_cannot_do_is_said_before_the_training(
+    options: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    with pytest.raises(CannotStart, match=said):
+        groupscope.watch(trainer(tmp_path), **{"home": tmp_path, **options})
+
+
+def test_a_trainer_that_samples_no_groups_is_refused(tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    of = trainer(tmp_path)
+    rows = of.train_dataset.map(lambda row: {"completion": row["answer"]})
+    sft = SFTTrainer(
+        of.model,
+        SFTConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[]),
+        train_dataset=rows,
+        processing_class=of.processing_class,
+    )
+    for one in (sft, of.model, None):
+        with pytest.raises(
+            CannotStart, match=f"cannot follow {type(one).__name__}: it follows TRL's GRPOTrainer, RLOOTrainer"
+        ):
+            groupscope.watch(one)

@@ -14,6 +14,7 @@ from backend.contract.protocol import Fail, Finish, Heartbeat, HeartbeatReply, R
 from backend.contract.records import Page, Progress, Requested
 from backend.contract.sample import SampleConfig
 from worker.job import run_claim
+from worker.rewards.scoring import Sample, Scoring
 from worker.sampling_job import sampled_items
 
 TASK: dict[str, object] = {"kind": "arithmetic", "high": 7}
@@ -257,3 +258,26 @@ def test_a_file_that_is_imported_since_is_said_to_be_new(tmp_path: Path) -> None
         "helper.py is new and did not score this run so far, whose rewards would then mean two things. Take it away and retry "
         "the run, or retry it with the changed reward."
     )
+
+
+@slow
+@pytest.mark.parametrize("again", [False, True])
+def test_rewards_get_the_prompt_as_the_model_read_it_also_when_a_sample_is_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Its end may have opened a tag that counts."""
+    read: list[str] = []
+    add = Scoring.add
+
+    def adding(self: Scoring, first: int, samples: Sequence[Sample]) -> None:
+        read.extend(one.read for one in samples)
+        add(self, first, samples)
+
+    monkeypatch.setattr(Scoring, "add", adding)
+    wire = Stored() if again else Wire()
+    if isinstance(wire, Stored):
+        rescored(wire, tmp_path, BODY)
+    else:
+        run_claim(worker(tmp_path, wire), claimed(SAMPLE))
+    assert sorted(read) == sorted(group.prompt_text for group in groups_of(wire) for _ in group.completions)
+    assert all(read)

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from worker_models import random_policy, tiny_policy
 
 from backend.contract.token_texts import TokenTexts
+from worker.policy.chat import Chat
 from worker.policy.policy import Policy
 from worker.rollout.stop_texts import StopTexts
 
@@ -103,7 +104,7 @@ def test_ending_tokens_have_their_text() -> None:
 def policy_with(tokenizer: Tokenizer) -> Policy:
     policy = random_policy()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in ("</s>", *RESERVED)])
-    policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    policy.chat = Chat(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>"))
     return policy
 
 

@@ -59,10 +59,11 @@ def batch_statistics(rewards_P_G: Array) -> GroupStatistics:
     return group_statistics(array_namespace(rewards_P_G).reshape(rewards_P_G, (1, -1)), std="sample")
 
 
-def live_by_component(rewards_P_G_K: Array, weights_K: Array) -> Array:
-    """True for each group where a reward function that has a weight tells two scored completions apart. Shape (P,)."""
+def live_by_component(rewards_P_G_K: Array, weights_K: Array, *, partial: bool = False) -> Array:
+    """True for each group where a reward function with a weight tells two scored completions apart; `partial` as below. (P,)"""
     xp = array_namespace(rewards_P_G_K)
-    live_P_K = group_statistics(xp.permute_dims(_whole(rewards_P_G_K), (0, 2, 1))).live_P
+    known_P_G_K = rewards_P_G_K if partial else _whole(rewards_P_G_K)
+    live_P_K = group_statistics(xp.permute_dims(known_P_G_K, (0, 2, 1))).live_P
     return xp.any(live_P_K & (weights_K != 0), axis=-1)
 
 
@@ -129,19 +130,22 @@ def no_baseline(rewards_P_G: Array) -> Array:
     return _over_scored(rewards_P_G, rewards_P_G)
 
 
-def normalize_then_sum(rewards_P_G_K: Array, weights_K: Array, *, eps: float) -> Array:
+def normalize_then_sum(rewards_P_G_K: Array, weights_K: Array, *, eps: float, partial: bool = False) -> Array:
     """Z-score each of K reward functions in its group, sum by weight, z-score that over the batch (GDPO, arXiv:2601.05242).
 
-    The stds have Bessel's correction. A completion that lacks a component is unscored. Returns (P, G).
+    The stds have Bessel's correction. A completion that lacks a component is unscored; if sums may be `partial`, as TRL's are, only
+    one that lacks all. Returns (P, G).
     """
     xp = array_namespace(rewards_P_G_K)
-    whole_P_G_K = _whole(rewards_P_G_K)
-    zscores_P_K_G = group_zscore(xp.permute_dims(whole_P_G_K, (0, 2, 1)), std="sample", eps=eps)
+    known_P_G_K = rewards_P_G_K if partial else _whole(rewards_P_G_K)
+    zscores_P_K_G = group_zscore(xp.permute_dims(known_P_G_K, (0, 2, 1)), std="sample", eps=eps)
     sum_P_G = xp.sum(zscores_P_K_G * weights_K[:, None], axis=1)
-    sum_P_G = xp.where(xp.isnan(whole_P_G_K[..., 0]), xp.full_like(sum_P_G, xp.nan), sum_P_G)
+    sum_P_G = xp.where(xp.all(xp.isnan(known_P_G_K), axis=-1), xp.full_like(sum_P_G, xp.nan), sum_P_G)
     batch = batch_statistics(sum_P_G)
     return _over_live(
-        sum_P_G, (sum_P_G - batch.mean_P) / (batch.std_P + eps), live_by_component(whole_P_G_K, weights_K)
+        sum_P_G,
+        (sum_P_G - batch.mean_P) / (batch.std_P + eps),
+        live_by_component(known_P_G_K, weights_K, partial=partial),
     )
 
 

@@ -34,12 +34,18 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    chosen: Advantage, rewards_P_G: Array, *, components_P_G_K: Array | None = None, weights_K: Array | None = None
+    chosen: Advantage,
+    rewards_P_G: Array,
+    *,
+    components_P_G_K: Array | None = None,
+    weights_K: Array | None = None,
+    partial: bool = False,
 ) -> Estimate:
     """The advantages of rewards (P, G), NaN where unscored, by the chosen estimator.
 
     `components_P_G_K` and `weights_K` are the K reward functions' values and weights, which only `normalize_then_sum`
-    reads; without them the reward is its only component. Raises ValueError for `gae`, which needs values of tokens.
+    reads; without them the reward is its only component. A component that is missing takes no part in `partial` sums (TRL's rule).
+    Raises ValueError for `gae`, which needs values of tokens.
 
     On numpy what a person recomputes is, bit for bit, what trained the policy; torch adds up in another order.
     """
@@ -63,7 +69,10 @@ def estimate(
         case NoBaseline():
             return Estimate(advantages.no_baseline(rewards_P_G), groups)
         case NormalizeThenSum(eps=eps):
-            return _normalize_then_sum(rewards_P_G, components_P_G_K, weights_K, groups, eps)
+            known_P_G_K, weights_K = _weighed(rewards_P_G, components_P_G_K, weights_K)
+            summed_P_G = advantages.normalize_then_sum(known_P_G_K, weights_K, eps=eps, partial=partial)
+            live_P = advantages.live_by_component(known_P_G_K, weights_K, partial=partial)
+            return Estimate(summed_P_G, groups._replace(live_P=live_P))
         case BestWorst():
             return Estimate(advantages.best_worst(rewards_P_G), groups)
         case Gae():
@@ -71,26 +80,22 @@ def estimate(
 
 
 def live_groups(
-    chosen: Advantage, rewards_P_G: Array, *, components_P_G_K: Array | None = None, weights_K: Array | None = None
+    chosen: Advantage,
+    rewards_P_G: Array,
+    *,
+    components_P_G_K: Array | None = None,
+    weights_K: Array | None = None,
+    partial: bool = False,
 ) -> Array:
     """True for each group in which rewards tell two completions apart, as the estimator compares them. Shape (P,)."""
     if isinstance(chosen, NormalizeThenSum):
-        return advantages.live_by_component(*_weighed(rewards_P_G, components_P_G_K, weights_K))
+        return advantages.live_by_component(*_weighed(rewards_P_G, components_P_G_K, weights_K), partial=partial)
     return advantages.group_statistics(rewards_P_G).live_P
 
 
 def _per_group(of_batch_1: Array, groups: GroupStatistics) -> Array:
     xp = array_namespace(of_batch_1)
     return xp.where(groups.scored_P > 0, of_batch_1, xp.full_like(groups.scored_P, xp.nan))
-
-
-def _normalize_then_sum(
-    rewards_P_G: Array, components_P_G_K: Array | None, weights_K: Array | None, groups: GroupStatistics, eps: float
-) -> Estimate:
-    known_P_G_K, weights_K = _weighed(rewards_P_G, components_P_G_K, weights_K)
-    live_P = advantages.live_by_component(known_P_G_K, weights_K)
-    summed_P_G = advantages.normalize_then_sum(known_P_G_K, weights_K, eps=eps)
-    return Estimate(summed_P_G, groups._replace(live_P=live_P))
 
 
 def _weighed(rewards_P_G: Array, components_P_G_K: Array | None, weights_K: Array | None) -> tuple[Array, Array]:

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from peft import LoraConfig, LoraModel, PeftModel
+from peft import LoraConfig, LoraModel, PeftModel, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import safe_open
 from transformers import PreTrainedModel
 
@@ -47,18 +48,31 @@ def settings_of(folder: Path) -> dict[str, object]:
 
 
 def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False) -> PeftModel:
-    """The base with the adapter of a folder. Raises RunFailure `model_unavailable`."""
+    """The base with the adapter of a folder, whole. Raises RunFailure `model_unavailable`, also if these do not fit."""
     _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
-        return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
+        model = PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
+        brought, asked = _keys(folder), set(get_peft_model_state_dict(model, save_embedding_layers=False))
+        held = cast(PreTrainedModel, model.get_base_model()).named_parameters(remove_duplicate=False)
+        unknown = brought - asked - {f"base_model.model.{name}" for name, _ in held}
+        for names, what in ((asked - brought, "lacks"), (unknown, "has, and its base has no place for,")):
+            if names:  # PEFT would be silent
+                text = f"{WEIGHTS} {what} {len(names)} of its weights ({', '.join(sorted(names)[:2]):.200})"
+                raise ValueError(f"{text}; its keys may have been renamed, or it belongs to another base")
+        return model
+
+
+def _keys(folder: Path) -> set[str]:
+    with safe_open(folder / WEIGHTS, "np") as weights:
+        return set(weights.keys())
 
 
 def lacks(folder: Path, names: Iterable[str]) -> list[str]:
     """Which of these parameters of its base an adapter does not bring itself. Raises RunFailure `model_unavailable`."""
     _require_weights(folder)
-    with opening(partial(_unavailable, folder)), safe_open(folder / WEIGHTS, "np") as weights:
-        own = set(weights.keys())
+    with opening(partial(_unavailable, folder)):
+        own = _keys(folder)
     return [name for name in sorted(names) if f"base_model.model.{name}" not in own]
 
 
@@ -70,8 +84,16 @@ def _require_weights(folder: Path) -> None:
 
 
 def merged(adapted: PeftModel, folder: Path) -> PreTrainedModel:
-    """The base with the adapter of a folder as part of its weights."""
-    model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+    """The base with the adapter of a folder as part of its weights, all of which can be trained."""
+    base = cast(PreTrainedModel, adapted.get_base_model())
+    ends = base.get_input_embeddings(), base.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if base.config.get_text_config().tie_word_embeddings and any(isinstance(end, BaseTunerLayer) for end in ends):
+        raise _unavailable(
+            folder, "it changes the embedding or the head of a model in which both are one: merging would change both"
+        )
+    with opening(partial(_unavailable, folder)):
+        model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+    model.requires_grad_(True)
     model.name_or_path = str(folder)
     return model
 

@@ -12,10 +12,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
+from worker.errors import RunFailure
+from worker.failure import of_device
 from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
 from worker.policy.packing import Packing
+from worker.policy.recomputing import recomputing
 from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import gathered
@@ -38,6 +41,10 @@ Path = Literal["packed", "rows", "plain"]
 # Apart from a plain forward by more than this, a path computes something else; rounding stays far below. At most, in
 # float32; in the mean, below it: there a single one may be off by a quarter where logits are large.
 _ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.15
+_DIFFERS = (
+    "The log-probs of this model in training are {} apart from those of a plain forward of one completion alone. Its weights are "
+    "not finite, something in it works only while it trains, or it counts positions in its own way. Choose another model."
+)
 _CHECKED_ROWS, _CHECKED_ROWS_BELOW_FLOAT32 = 2, 8
 _CHECKED_TOKENS, _CHECKED_TOKENS_BELOW_FLOAT32 = 2048, 512  # of each; plain logits and attention are large arrays
 
@@ -109,9 +116,9 @@ class TokenValues:
 class TrainingPass:
     """A model's forward pass over completions, by the fastest path that gives what a plain forward gives.
 
-    packed: our own loop over the layers, every token once. rows: transformers' loop, each completion behind a prompt of its
-    own. Both project onto the vocabulary chunk by chunk. plain: transformers alone, whole logits, for models whose logits
-    are more than a product. The first pass of each model is held against `plain`, and what differs is not used.
+    packed: our own loop over the layers, every token once. rows: transformers' loop, each completion behind a prompt of its own.
+    Both project onto the vocabulary chunk by chunk. plain: transformers alone, whole logits, for those that are more than a
+    product. The first pass of each model is held against a plain forward, and what differs is not used.
     """
 
     def __init__(
@@ -123,11 +130,14 @@ class TrainingPass:
         fast: bool = True,
         ranks: Ranks = ALONE,
     ) -> None:
-        self._model, self._ranks = model, ranks
-        self._recompute, self._remark = recompute, remark
+        self._model, self._ranks, self._recompute, self._remark = model, ranks, recompute, remark
         self.decoder = Decoder.of(model) if fast else None
         self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
-        if not fast or type(model.get_output_embeddings()) is not nn.Linear:
+        config = vars(
+            model.config.get_text_config()
+        )  # a cap on logits shows only once they are large, which may be later
+        capped = any(config[name] for name in config if "softcap" in name)
+        if not fast or capped or type(model.get_output_embeddings()) is not nn.Linear:
             self._paths = []
         self._checked = False
 
@@ -157,8 +167,7 @@ class TrainingPass:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
         logprobs = []  # row by row, since whole logits are the largest array there is
         for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
-            ids = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device)
-            asked = len(completion) + 1
+            ids, asked = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device), len(completion) + 1
             logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=asked).logits
             logits = logits[0, -asked:-1].to(at_least_float32(logits.dtype))  # some models give more
             chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
@@ -169,14 +178,18 @@ class TrainingPass:
         return float(apart_M.max()), _ROUNDING
 
     def check(self, batch: TokenBatch) -> None:
-        """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
+        """The first time: hold each path, as it trains, against a plain forward on the longest completions.
+
+        Those that differ are dropped. Raises RunFailure `training_pass_differs` if transformers' own training pass differs, too.
+        """
         if self._checked:
             return
         batch = batch.largest_among(self._ranks)
-        while self._paths and (difference := self._difference(batch)):
-            path = self._paths.pop(0)
+        while difference := self._difference(batch):
+            if not self._paths:
+                raise RunFailure("training_pass_differs", _DIFFERS.format(difference))
             self._remark(
-                f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
+                f"the log-probs of the fast training pass ({self._paths.pop(0)}) are {difference} apart from a plain forward's: "
                 "it is not used, which is slower"
             )
         self._checked = True
@@ -187,18 +200,13 @@ class TrainingPass:
         In float32 first, where rounding hides no error and looks like none; then in the precision of training, whose kernels are
         others. All processes go on or none: they gather weights together.
         """
-        kind = batch.ids_M.device.type
-        tried = [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
+        kind, tried = batch.ids_M.device.type, [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
         if torch.is_autocast_enabled(kind):
-            tokens = _CHECKED_TOKENS_BELOW_FLOAT32
-            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, tokens, prompt_tokens=tokens), True))
+            most = _CHECKED_TOKENS_BELOW_FLOAT32
+            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, most, prompt_tokens=most), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
-                with torch.enable_grad():  # the way that trains
-                    logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
-                with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
-                    apart, allowed = self.apart_from_plain(few, logprob_M)
-            own = "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
+                own = _apart(self, few, below=below)
             if difference := max(self._ranks.gather(own)):
                 return difference
         return ""
@@ -211,7 +219,7 @@ class TrainingPass:
         return gathered(self._model, self._by_own_projection, path, batch, temperature)
 
     def _by_own_projection(self, path: Path, batch: TokenBatch, temperature: float) -> tuple[Tensor, TokenStatistics]:
-        hidden_M_H = self._packed(batch.packing) if path == "packed" else self._row_by_row(batch)
+        hidden_M_H = self._packed(batch.packing) if path == "packed" else _row_by_row(self._model, batch)
         head = cast(nn.Linear, self._model.get_output_embeddings())
         output = Output(head.weight, head.bias)
         return hidden_M_H, token_statistics(
@@ -227,15 +235,6 @@ class TrainingPass:
             decoder.layers, x_N_H, rotate, lambda _, q_N, k_N, v_N: attend(q_N, k_N, v_N, packing), recompute=recompute
         )
         return decoder.normalise(x_N_H.index_select(0, packing.predicting_M))
-
-    def _row_by_row(self, batch: TokenBatch) -> Tensor:
-        base = self._model.get_base_model() if isinstance(self._model, PeftModel) else self._model
-        ids, mask, predicting = _side_by_side(batch)
-        decoder = cast(PreTrainedModel, base).get_decoder()  # type: ignore[no-untyped-call]
-        hidden: Tensor = decoder(
-            input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
-        ).last_hidden_state
-        return hidden[predicting]
 
     def _plain(self, batch: TokenBatch, temperature: float, with_hidden: bool) -> tuple[Tensor | None, TokenStatistics]:
         ids, mask, predicting = _side_by_side(batch)
@@ -255,6 +254,33 @@ class TrainingPass:
             support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
         hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None
         return hidden_M_H, TokenStatistics(logprob_M, entropy_M, support_logprob_M)
+
+
+def _apart(passing: TrainingPass, few: TokenBatch, *, below: bool) -> str:
+    """How far the path is from the plain one, in words; "" for no more than rounding. A path that raises is as far as can be.
+
+    Raises what the plain one raises, and an error of the device.
+    """
+    try:
+        with torch.enable_grad(), recomputing(passing._model):  # the way that trains
+            logprob_M = passing._by(passing.path, few, 1.0)[1].logprob_M.detach()
+    except (AttributeError, TypeError, RuntimeError) as error:
+        if passing.path == "plain" or of_device(error):
+            raise
+        return f"missing ({type(error).__name__}: {str(error).partition(chr(10))[0]:.200}) and so"
+    with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
+        apart, allowed = passing.apart_from_plain(few, logprob_M)
+    return "" if apart <= allowed else f"{apart:.2g} (at most {allowed:g} is rounding)"
+
+
+def _row_by_row(model: PreTrainedModel | PeftModel, batch: TokenBatch) -> Tensor:
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    ids, mask, predicting = _side_by_side(batch)
+    decoder = cast(PreTrainedModel, base).get_decoder()  # type: ignore[no-untyped-call]
+    hidden: Tensor = decoder(
+        input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
+    ).last_hidden_state
+    return hidden[predicting]
 
 
 def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,6 @@
 No weight is loaded: dimensions come from config.json, the number of parameters from the headers of the safetensors files.
 """
 
-import json
 import logging
 import os
 import threading
@@ -27,6 +26,7 @@ from worker.errors import RunFailure
 from worker.failure import opening
 from worker.policy import adapter
 from worker.policy.sources import SHARDS, resolve
+from worker.policy.trainable import WEIGHTS, read_by_the_loader, why_no_numbers, why_untrainable
 
 log = logging.getLogger(__name__)
 
@@ -128,19 +128,13 @@ def _described(source: str, folder: Path) -> OfferedModel:
 
 def _missing_weights(folder: Path) -> str | None:
     """What a model below the root lacks to be loaded; None if it has its weights."""
-    try:
-        index = json.loads((folder / SHARDS).read_text())
-        wanted = {str(shard) for shard in index["weight_map"].values()}
-    except FileNotFoundError:
-        wanted = set[str]()
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        return f"its {SHARDS} cannot be read; copy it again"
+    wanted = read_by_the_loader(folder)
     if gone := sorted(name for name in wanted if not (folder / name).is_file()):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         return f"it lacks {gone[0]:.100}{more}, which its {SHARDS} names; copy or download its weights again"
-    if wanted or any(path.name != adapter.WEIGHTS for path in folder.glob("*.safetensors")):
+    if wanted:
         return None
-    return "it has no weights in a safetensors file, and others are not loaded; put model.safetensors beside its config.json"
+    return f"it has no weights in a safetensors file that is loaded; put {WEIGHTS} beside its config.json"
 
 
 @lru_cache(maxsize=2 * MOST_MODELS)
@@ -148,7 +142,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     """What the files say, read once for each state of them. Raises RunFailure."""
     with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
+        weights = [name for name, *_ in stamps if name in read_by_the_loader(folder)]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
         kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
         if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
@@ -156,7 +150,10 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
     # transformers goes by the type alone, and old or own names of an architecture say no less
     named = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     causal = any(kind in _TRAINABLE or (named and "CausalLM" in kind) for kind in kinds)
-    problem = None if causal else f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
+    problem: str | None = f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
+    if causal:
+        with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
+            problem = why_untrainable(config) or why_no_numbers(folder)
     shape = shape_of(config)
     return OfferedModel(
         source=folder.name, parameters=parameters or (shape.parameters if shape else None), shape=shape, problem=problem

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from peft import PeftModel
@@ -11,13 +11,14 @@ from peft.tuners.lora import Linear
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from worker.policy.adapter import save_model
+from worker.policy.chat import Chat, Promptable, context_of, embedded
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass, ValueHead
+from worker.policy.recomputing import recomputes, without_dropout
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import as_held, exchange, gathered, layers_of, local, shard
 
@@ -25,22 +26,10 @@ from worker.ranks.sharding import as_held, exchange, gathered, layers_of, local,
 _ACTIVATION_BYTES = 3 * 2**29
 
 
-class Promptable(Protocol):
-    """Something that is asked: chat messages, or a raw question."""
-
-    @property
-    def question(self) -> str:
-        """The question as the task words it."""
-
-    @property
-    def messages(self) -> tuple[dict[str, str], ...] | None:
-        """Chat messages; None for a raw prompt."""
-
-
 class Policy:
     """A causal language model that can be sampled, trained, and compared with the weights it began with.
 
-    Weights are float32. Where several processes train, each holds its part of them. The model stays in evaluation mode throughout: dropout would make the first ratio differ from 1.
+    Weights are float32. Where several processes train, each holds its part of them. Dropout is off, in training too.
     """
 
     def __init__(
@@ -56,7 +45,10 @@ class Policy:
         if ranks.in_shards:  # first: no device need hold all of it
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
-        self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
+        without_dropout(model)
+        self.model, self.device, self._dtype = model, device, dtype
+        ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        self.chat = Chat(tokenizer, ends if isinstance(ends, list) else [ends], rows=embedded(self.config))
         self.ranks = ranks
         self.remarks: list[str] = []
         """What the run's log should say about how it computes; empty after it was logged."""
@@ -71,6 +63,11 @@ class Policy:
         """How often the weights changed since they were loaded. A copy of them is compared by this number."""
 
     @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer."""
+        return self.chat.tokenizer
+
+    @property
     def adapted(self) -> bool:
         """Whether adapters are trained instead of all the weights."""
         return isinstance(self.model, PeftModel)
@@ -83,16 +80,12 @@ class Policy:
     @property
     def stop_ids(self) -> set[int]:
         """The tokens that end a completion."""
-        generation = getattr(self.model, "generation_config", None)
-        ids = getattr(generation, "eos_token_id", None)
-        found = set(ids) if isinstance(ids, list) else {ids}
-        return {i for i in found | {self.tokenizer.eos_token_id} if i is not None}
+        return self.chat.stop_ids
 
     @property
     def context(self) -> int | None:
         """The longest sequence in tokens that the model was made for; None if its configuration does not say."""
-        limit = getattr(self.config, "max_position_embeddings", None)
-        return int(limit) if isinstance(limit, int) else None
+        return context_of(self.config)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters of the language model that are trained; those of the value head are its own."""
@@ -120,30 +113,11 @@ class Policy:
 
     def encode(self, item: Promptable) -> tuple[str, list[int]]:
         """The prompt as the model reads it: its text and its token ids."""
-        if item.messages is None:
-            return item.question, list(self.tokenizer(item.question)["input_ids"])
-        if self.tokenizer.chat_template is None:
-            text = "\n\n".join(message["content"] for message in item.messages)
-            return text, list(self.tokenizer(text)["input_ids"])
-        text = str(self.tokenizer.apply_chat_template(list(item.messages), tokenize=False, add_generation_prompt=True))
-        return text, list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self.chat.encode(item)
 
     def encode_answered(self, item: Promptable, answer: str) -> list[int]:
-        """The prompt with somebody's answer behind it, as one text: rendered by the chat template, and tokenized whole.
-
-        It ends where sampling would end: after the token that ends a completion, without the blanks that templates put behind it.
-        """
-        prompt, tokenizer = self.encode(item)[0], self.tokenizer
-        text, chat = prompt + answer, item.messages is not None and tokenizer.chat_template is not None
-        if chat:
-            turns = [*(item.messages or ()), {"role": "assistant", "content": answer}]
-            rendered = str(tokenizer.apply_chat_template(turns, tokenize=False))
-            text = rendered if rendered.startswith(prompt) else text  # some render an answered question in another way
-        ids = list(tokenizer(text, add_special_tokens=not chat)["input_ids"])
-        end = max((place for place, token in enumerate(ids, start=1) if token in self.stop_ids), default=0)
-        if end and not str(tokenizer.decode(ids[end:])).strip():
-            return ids[:end]
-        return ids if tokenizer.eos_token_id is None else [*ids, int(tokenizer.eos_token_id)]
+        """The prompt with somebody's answer behind it, to the token that ends the turn."""
+        return self.chat.encode_answered(item, answer)
 
     def decode(self, ids: list[int]) -> str:
         """The text of a completion, without the tokens that only end it."""
@@ -249,27 +223,6 @@ def bytes_to_come(optimizer: torch.optim.AdamW) -> int:
     """Of gradients and moments that do not exist yet."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return sum(local(one).nbytes * ((one.grad is None) + 2 * (one not in optimizer.state)) for one in parameters)
-
-
-def recomputes(model: torch.nn.Module) -> bool:
-    """Whether the model was set up to recompute its activations in the backward pass."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-
-
-@contextmanager
-def recomputing(model: torch.nn.Module) -> Iterator[None]:
-    """Let the layers recompute their activations, where the model was set up so; the rest stays in evaluation mode.
-
-    transformers recomputes only in training mode, and training mode of the whole model would turn dropout on.
-    """
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    for layer in layers:
-        layer.training = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.training = False
 
 
 _INSIDE_ADAPTED = ".base_layer."

@@ -37,6 +37,7 @@ class Pair:
     messages: tuple[ChatMessage, ...] | None
     chosen: Response
     rejected: Response
+    row: int | None = None  # of a data set, its row, counted from 1
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) ->
             Response(_answer(number, column, row[column])) for column in (config.chosen_column, config.rejected_column)
         )
         if chosen != rejected:
-            pair = Pair(f"dataset:{key}", question, messages, chosen, rejected)
+            pair = Pair(f"dataset:{key}", question, messages, chosen, rejected, number)
             (held_out if key in evaluated else train).append(pair)
     return Pairs(train, held_out, undecided=len(rows) - len(train) - len(held_out))
 

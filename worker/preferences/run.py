@@ -18,7 +18,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.evaluation import evaluate
 from worker.groups import GroupSampler
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
-from worker.policy.loading import load_policy
+from worker.policy.loading import load_policy, load_reader
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned
 from worker.preferences.objective import BradleyTerry, DirectPreference, Objective
@@ -27,6 +27,8 @@ from worker.preferences.trainer import PairTrainer
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.sampler import NativeEngine
+from worker.tasks.fitting import Reader, fit
+from worker.tasks.items import Items
 from worker.tasks.loading import load_items
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ def _train_evaluated(
             steps=budget.steps, eval_items=budget.eval_items, eval_samples=budget.eval_samples, seed=budget.seed
         ),
     )
-    items = load_items(wanted.task, fetch_upload=means.fetch_upload).held_out[: budget.eval_items]
+    items = _items(config, wanted, means, channels).held_out[: budget.eval_items]
     total = len(items) * (budget.eval_samples + 1)
     engine = NativeEngine(policy)
     return PairTrainer(
@@ -146,7 +148,7 @@ def _sampled(
     if stored is not None and (scorer is None or stored.reward_texts == scorer.load_own()):
         return stored
     channels.load("task", config.budget.steps)
-    items = load_items(wanted.task, fetch_upload=means.fetch_upload)
+    items = _items(config, wanted, means, channels)
     channels.load("model", config.budget.steps)
     policy = load_policy(Model(source=config.model.source, dtype=config.model.dtype), means.source, means.device)
     channels.load("rewards", config.budget.steps)
@@ -167,6 +169,12 @@ def _sampled(
     save_pairs(path, pairs, origin=origin)
     place.store.share(path, channels.fetching(config.budget.steps))
     return pairs
+
+
+def _items(config: RewardModelConfig | DpoConfig, wanted: SampledPairs, means: Means, channels: Channels) -> Items:
+    """The prompts that the model can be asked."""
+    items, reader = load_items(wanted.task, fetch_upload=means.fetch_upload), Reader.of(*load_reader(means.source))
+    return fit(items, wanted.task, reader, wanted.decoding.max_new_tokens, channels.fetching(config.budget.steps))[0]
 
 
 def _policy(config: DpoConfig, means: Means, place: Place) -> Policy:

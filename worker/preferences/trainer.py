@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,10 +14,10 @@ from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.training import Optimizer
 from worker.attempt import Attempt
 from worker.checkpoint import load_tensors
-from worker.errors import RunFailure
 from worker.optimization import Optimization
 from worker.policy.device import peak_memory
-from worker.policy.policy import recomputing
+from worker.policy.recomputing import recomputing
+from worker.preferences.fitting import fit
 from worker.preferences.objective import DirectPreference, Objective, Verdict
 from worker.preferences.pairs import Pair, Pairs
 from worker.reporter import Channels, Ending, Place, StepContent
@@ -146,6 +147,7 @@ class PairTrainer:
     ) -> None:
         """`make_room` gives memory back that an examination holds, and says whether there was any."""
         self._config, self._objective, self._pairs = config, objective, pairs
+        self._looking = channels.fetching(config.budget.steps)
         self._examination = examination
         self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps, make_room=make_room)
         self._attempt = Attempt(
@@ -163,8 +165,12 @@ class PairTrainer:
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
+            self._pairs, remarks = fit(
+                self._pairs, self._config.pairs, self._objective, partial(self._looking, "prompts")
+            )
             self._announce()
-            self._check_lengths()
+            for remark in remarks:
+                self._attempt.reporter.log("warning", remark)
             for step in self._attempt.steps(self._evaluate):
                 self._train(step)
         return self._attempt.ending
@@ -201,18 +207,6 @@ class PairTrainer:
             "info",
             f"for example, to “{_shortened(first.question)}” the chosen is “{chosen}”, the rejected “{rejected}”",
         )
-
-    def _check_lengths(self) -> None:
-        """Raises RunFailure if a pair is longer than the model's context."""
-        context = self._objective.trained.context
-        for pair in (*self._pairs.train, *self._pairs.held_out):
-            longest = max(self._objective.lengths(pair))
-            if context is not None and longest > context:
-                raise RunFailure(
-                    "pair_too_long",
-                    f"A prompt with its completion has {longest:,} tokens, and the model was made for {context:,}: "
-                    f"“{_shortened(pair.question)}”. Leave such rows out, or choose another model.",
-                )
 
     def _evaluate(self) -> tuple[dict[str, float], str]:
         def show(done: int, total: int) -> None:

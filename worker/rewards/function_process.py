@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.contract.base import Json
-from backend.contract.reward import Correctness, Python, RewardFunction
+from backend.contract.reading import FIRST
+from backend.contract.reward import Correctness, Format, Python, RewardFunction
 from worker.errors import RunFailure
 from worker.rewards.child_process import Child, ChildLost, ChildNotReady, ChildRefused
 from worker.rewards.process import lost_whole
@@ -14,6 +15,8 @@ from worker.rewards.resources import RewardUnavailable
 from worker.tasks.items import Item
 
 logger = logging.getLogger(__name__)
+
+PROMPT_END = 200  # characters: more than a tag and the white space behind it
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class FunctionProcess:
         reading: int,
     ) -> None:
         self.functions, self._time_limit, self._functions_module = functions, time_limit, functions_module
+        self._reading = reading
         called: list[Json] = [
             {
                 "kind": function.kind,
@@ -88,14 +92,20 @@ class FunctionProcess:
         self._settings["texts"] = dict(self._texts)
         return self._child
 
-    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int] | None) -> dict[str, Json]:
-        """A sample as the functions get it: with the prompt and the whole row, which may be long, only if one reads them."""
+    def payload(
+        self, item: Item, text: str, token_count: int, ids: Sequence[int] | None, read: str = ""
+    ) -> dict[str, Json]:
+        """A sample as the functions get it: with the prompt and the whole row, which may be long, only if one reads them. Of what the
+        model `read` it has the end.
+        """
         payload: dict[str, Json] = {
             "text": text,
             "token_count": token_count,
             "answer": item.answer,
             "verifier": dict(item.verifier),
         }
+        if self._reading > FIRST and any(isinstance(function, Format) for function in self.functions):
+            payload["prompt_end"] = read[-PROMPT_END:]
         if any(isinstance(function, Python) for function in self.functions):
             prompt: Json = item.question if item.messages is None else [dict(message) for message in item.messages]
             payload |= {

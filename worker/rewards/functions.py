@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypedDict
 
-from backend.contract.answers import find_answer
+from backend.contract.answers import ANSWERS, find_answer
 from backend.contract.reading import FIRST, NEWEST
 from backend.contract.verdicts import Unclear, is_words, match_of, numeric_verdict, reference_in, text_verdict
 from worker.rewards.answers import reaches, same_number
-from worker.rewards.own_modules import NO_COLUMNS, RESERVED
+from worker.rewards.own_modules import NO_COLUMNS, RESERVED, VERL
 
 
 class Verifier(TypedDict, total=False):
@@ -35,6 +35,7 @@ class Verifier(TypedDict, total=False):
 class Completion:
     """A completion's text and length in tokens, the reference answer, and the task's own verifier.
 
+    `prompt_end` is what the model read last; runs from before it counted have none.
     The rest is there for the functions of a person's own: `prompt` (chat messages, or a raw text), the `question` as the task
     words it, `columns` (the row of a data set) and `ids` (the completion's tokens, None if they are not known).
     """
@@ -47,6 +48,7 @@ class Completion:
     question: str = ""
     columns: Mapping[str, object] = field(default_factory=dict)
     ids: Sequence[int] | None = None
+    prompt_end: str = ""
 
 
 class BrokenContract(Exception):
@@ -120,11 +122,17 @@ def _reference(completion: Completion) -> str:
 
 
 def format_score(completion: Completion, *, tags: Sequence[str]) -> float:
-    """1 if the text is <a>…</a><b>…</b> for the tags a, b, … in order, with only white space outside them; else 0."""
-    if any(completion.text.count(mark) != 1 for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
+    """1 if the text is <a>…</a><b>…</b> for the tags a, b, … in order, with only white space outside them; else 0.
+
+    An <a> with which the prompt ends, as many templates open <think>, is the text's.
+    """
+    text, opening = completion.text, f"<{tags[0]}>"
+    if completion.prompt_end.rstrip().endswith(opening) and not text.lstrip().startswith(opening):
+        text = opening + text
+    if any(text.count(mark) != 1 for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
         return 0.0
     parts = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in map(re.escape, tags))
-    return float(re.fullmatch(rf"\s*{parts}\s*", completion.text, re.DOTALL) is not None)
+    return float(re.fullmatch(rf"\s*{parts}\s*", text, re.DOTALL) is not None)
 
 
 def length_score(completion: Completion, *, unit: str, minimum: int, maximum: int, ramp: int) -> float:
@@ -172,7 +180,7 @@ def load_function(name: str) -> Scores:
 
 def require_settings(name: str, arguments: Mapping[str, object]) -> None:
     """Raises FunctionUnavailable for the first argument that the function does not take."""
-    names, required, takes_all = _parameters(load_function(name))
+    names, required, _, takes_all = _parameters(load_function(name))
     for argument in arguments:
         if argument in RESERVED or argument in required:
             raise FunctionUnavailable(f"{name} gets {argument!r} with each call: take it out of the arguments")
@@ -188,13 +196,14 @@ def python_scores(
     """What `function` says of each of these completions of one prompt, in one call.
 
     A function with the parameter `completion` is called for each text by itself, with `prompt`, the columns of the item's row by
-    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. Any other is called
-    as TRL calls a reward function: `prompts`, `completions`, `completion_ids` and every column are lists, one entry a completion, a
-    chat as its messages, and so is what it returns.
+    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. So is one with
+    verl's `solution_str`, which may return `{"score": …}`. Any other is called as TRL calls a reward function: `prompts`,
+    `completions`, `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it
+    returns. A parameter that is called like one of the ANSWERS, but not like a column or a setting, is the answer, too.
     Raises BrokenContract for anything else, LookupError if the data lacks a column that it takes, or the tokens are not known.
     """
     scorer = load_function(function)
-    names, required, takes_all = _parameters(scorer)
+    names, required, open_, takes_all = _parameters(scorer)
 
     def call(given: Mapping[str, object]) -> object:
         given = {**arguments, **given}  # a column wins over the default that a form wrote
@@ -203,21 +212,31 @@ def python_scores(
         result = scorer(**{name: _fresh(value) for name, value in given.items() if takes_all or name in names})
         return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
-    if "completion" in names:
-        answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
-        return [
-            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": answer})
-            for one, answer in zip(completions, answers, strict=True)
-        ]
+    answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
+    of_verl = VERL in names and "completions" not in names
+    asked = [name for name in ANSWERS if (name in open_ or (of_verl and takes_all)) and name not in arguments]
+    if "completion" in names or of_verl:
+        alone = []
+        for one, answer in zip(completions, answers, strict=True):
+            given = {**dict.fromkeys(asked, answer), **_columns(one)}
+            given |= {"completion": one.text, "prompt": one.question, "answer": answer}
+            if of_verl:  # a struct that became columns with a dot is one again
+                apart = {tuple(name.split(".", 1)): value for name, value in given.items()}
+                info = {name[1]: value for name, value in apart.items() if name[0] == "extra_info" and len(name) == 2}
+                given = {"data_source": "", "extra_info": info, **given, VERL: one.text}
+            alone.append(call(given))
+        return [one.get("score", one) if of_verl and isinstance(one, dict) else one for one in alone]
     if "completion_ids" in names and completions[0].ids is None:
         raise LookupError("it takes completion_ids, which no sample keeps: press Sample again, and new ones are scored")
-    scores = call(_batch(completions, with_answer="answer" in names))
+    scores = call(
+        {**{name: answers for name in asked if name != "answer"}, **_batch(completions, with_answer="answer" in names)}
+    )
     scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
     if not isinstance(scores, list | tuple) or len(scores) != len(completions):
-        given = "one number, since it is given one completion"
+        count = "one number, since it is given one completion"
         if len(completions) > 1:
-            given = f"{len(completions)} numbers, one for each completion"
-        raise BrokenContract(f"a list of {given}", f"a value of type {kind_and_length(scores)}")
+            count = f"{len(completions)} numbers, one for each completion"
+        raise BrokenContract(f"a list of {count}", f"a value of type {kind_and_length(scores)}")
     return scores
 
 
@@ -255,16 +274,17 @@ async def _awaited(result: Awaitable[object]) -> object:
 
 
 @cache
-def _parameters(function: Scores) -> tuple[frozenset[str], Sequence[str], bool]:
-    """The names of a function's parameters, those without a default, and whether it takes any other name."""
+def _parameters(function: Scores) -> tuple[frozenset[str], Sequence[str], frozenset[str], bool]:
+    """A function's parameters, those without a default, these and those whose default is None, and whether it takes any other."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of some that are written in C
-        return frozenset(), (), True
+        return frozenset(), (), frozenset(), True
     named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     required = [one.name for one in named if one.default is one.empty]
     takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters)
-    return frozenset(one.name for one in named), required, takes_all
+    open_ = frozenset(one.name for one in named if one.default is None or one.default is one.empty)
+    return frozenset(one.name for one in named), required, open_, takes_all
 
 
 FUNCTIONS: Mapping[str, Callable[..., object]] = {

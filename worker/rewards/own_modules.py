@@ -15,22 +15,29 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import NoReturn, TypeGuard
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+from backend.contract.answers import ANSWERS
 
 LONGEST_FILE = 2**17
 NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids"})
 """Columns of the data that a call leaves out, as TRL's does; at the plural ones TRL fails."""
 
-RESERVED = NO_COLUMNS | {"answer", "trainer_state", "log_extra", "log_metric"}
+OF_TRL = frozenset({"trainer_state", "log_extra", "log_metric"})  # which only a trainer of TRL's has
+RESERVED = NO_COLUMNS | OF_TRL | {"answer"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
-_NOT_OF_THE_DATA = RESERVED - {"answer"}
+VERL = "solution_str"
+OF_VERL = frozenset({VERL, "data_source", "ground_truth", "extra_info"})
+"""What verl calls its `compute_score` with."""
 
-NAMES = "reward, reward_… or …_reward"
-"""What `_is_own_reward` takes, as people read it."""
+SCORED = ("completion", "completions", VERL)
+TAKES = "completion (one text), completions (all of a prompt) or solution_str (one text, as in verl)"
+
 
 LONGEST_TRACEBACK = 2048
+MOST_PASSED_OVER, SHORT = 64, 200  # names with their reasons, in characters
 
 
 class Refused(Exception):
@@ -162,74 +169,104 @@ class OwnModules:
 
 
 def describe(modules: OwnModules, file: str) -> dict[str, object]:
-    """The fields of a RewardFile: the functions of a file that are rewards by their names, and what is wrong with it."""
+    """The fields of a RewardFile: the functions of a file that can score, what was passed over, and what is wrong with it."""
     try:
         module = modules.load(file)
     except Refused as refused:
         return {"name": file, "error": str(refused)}
     except BaseException as error:  # noqa: BLE001 — somebody's module: its import may end in anything
         return {"name": file, "error": error_text(error, modules.folder)}
-    functions, wrong = [], []
+    functions, passed_over, wrong = [], dict[str, str](), []
     for name, found in vars(module).items():
-        if _is_own_reward(module, name, found):
-            try:
-                functions.append(
-                    {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)}
-                )
-            except (ValueError, TypeError) as error:  # a `__signature__` may be anything
-                wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
+        if (reason := _why_not(module, name, found)) is None:
+            of_it = {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(name, found)}
+            functions.append(of_it)
+        elif reason:
+            if len(passed_over) < MOST_PASSED_OVER:
+                passed_over[name[:SHORT]] = reason[:SHORT]
+            if _says_reward(name) and _is_of(module, found):
+                wrong.append(f"{file}, {reason}")
     if not functions and not wrong:
-        wrong.append(f"{file} has no reward: name a function {NAMES}")
-    return {"name": file, "functions": functions, "error": "\n".join(wrong) or None}
+        wrong.append(f"{file} has no reward: write a function that takes {TAKES}")
+    return {"name": file, "functions": functions, "passed_over": passed_over, "error": "\n".join(wrong) or None}
 
 
 def require_reward(module: ModuleType, name: str) -> None:
     """Raises Refused for what is not offered as a reward: the file's imports are not a configuration's to call."""
-    if not _is_own_reward(module, name, vars(module).get(name)):
-        raise Refused(
-            f"{module.__name__}.py has no reward {name}: a reward is a function of the file that is called {NAMES}"
-        )
+    reason = _why_not(module, name, vars(module).get(name))
+    if reason is not None:
+        reason = reason or f"a reward is a function of the file that takes {TAKES}"
+        raise Refused(f"{module.__name__}.py has no reward {name}: {reason}")
 
 
-def _is_own_reward(module: ModuleType, name: str, found: object) -> TypeGuard[FunctionType]:
-    """Whether what the module has under this name is offered as a reward: a function of its own that is called so."""
-    is_named_so = name == "reward" or name.startswith("reward_") or name.endswith("_reward")
-    return is_named_so and inspect.isfunction(found) and found.__module__ == module.__name__
+def _why_not(module: ModuleType, name: str, found: Any) -> str | None:
+    """Why what the module has under this name is not offered as a reward: None if it is, empty of what is not meant as one."""
+    if _is_of(module, found) and (_says_reward(name) or not name.startswith("_")):
+        try:
+            _signature(name, found)
+        except (ValueError, TypeError) as error:  # a `__signature__` may be anything
+            return f"line {found.__code__.co_firstlineno}: {error}"
+        return None
+    if not callable(found) or not (_says_reward(name) or _can_score(found)):
+        return ""
+    if name.startswith("_"):
+        return f"{name} begins with _, as what is not for others does: rename it"
+    if inspect.isfunction(found):
+        return f"{name} comes from {found.__module__}: write a function of this file that calls it"
+    return f"{name} is a {type(found).__name__}: write a function (def) that calls it"
 
 
-def _signature(function: Callable[..., object]) -> dict[str, object]:
+def _is_of(module: ModuleType, found: object) -> bool:
+    return inspect.isfunction(found) and found.__module__ == module.__name__
+
+
+def _says_reward(name: str) -> bool:
+    return name == "reward" or name.startswith("reward_") or name.endswith("_reward")
+
+
+def _can_score(found: Callable[..., object]) -> bool:
+    try:
+        return any(one in inspect.signature(found).parameters for one in SCORED)
+    except (ValueError, TypeError):
+        return False
+
+
+def _signature(name: str, function: Callable[..., object]) -> dict[str, object]:
     """How a function is called, its settings, of which a form can show each, and the columns that it takes. Raises ValueError for one that takes nothing to
     score.
     """
-    if not function.__name__.isascii():
-        raise ValueError(f"{function.__name__} has letters beyond a to z, which no configuration can name: rename it")
+    if not name.isascii():
+        raise ValueError(f"{name} has letters beyond a to z, which no configuration can name: rename it")
     parameters = inspect.signature(function).parameters
     if any(one.kind == one.POSITIONAL_ONLY for one in parameters.values()):
-        raise ValueError(
-            f"{function.__name__} takes parameters by their places alone; each is given by its name: leave out the /"
-        )
-    if "completion" not in parameters and "completions" not in parameters:
-        text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
-        raise ValueError(text)
-    numbers = {name: one.default for name, one in parameters.items() if isinstance(one.default, int)}
-    if large := next((name for name, value in numbers.items() if abs(value) >= 2**63), None):
-        raise ValueError(f"the default of {large} in {function.__name__} has too many digits for a form: make it None")
+        raise ValueError(f"{name} takes parameters by their places alone; each is given by its name: leave out the /")
+    takes_all = any(it.kind == it.VAR_KEYWORD for it in parameters.values())
+    if not any(one in parameters for one in SCORED) and not (takes_all and _says_reward(name)):
+        raise ValueError(f"{name} takes neither {TAKES.replace(' or ', ' nor ')}; name a parameter so")
+    if theirs := [one for one, it in parameters.items() if one in OF_TRL and it.default is it.empty]:
+        raise ValueError(f"{name} takes {theirs[0]}, which only TRL's trainer has: give it a default, None for example")
+    numbers = {one: it.default for one, it in parameters.items() if isinstance(it.default, int)}
+    if large := next((one for one, value in numbers.items() if abs(value) >= 2**63), None):
+        raise ValueError(f"the default of {large} in {name} has too many digits for a form: make it None")
+    filled = RESERVED | OF_VERL if VERL in parameters else RESERVED
     settings = {
-        name: one.default
-        for name, one in parameters.items()
-        if name not in RESERVED
-        and (
-            isinstance(one.default, bool | int | str) or (isinstance(one.default, float) and math.isfinite(one.default))
-        )
+        one: it.default
+        for one, it in parameters.items()
+        if one not in filled
+        and (isinstance(it.default, bool | int | str) or (isinstance(it.default, float) and math.isfinite(it.default)))
     }
     needs = [
-        name
-        for name, one in parameters.items()
-        if one.default is one.empty
-        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        and name not in _NOT_OF_THE_DATA
+        one
+        for one, it in parameters.items()
+        if it.default is it.empty
+        and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
+        and one not in filled - {*ANSWERS}
     ]
-    unit = "completion" if "completion" in parameters else "group"
+    unit = (
+        "completion"
+        if "completion" in parameters or (VERL in parameters and "completions" not in parameters)
+        else "group"
+    )
     return {"unit": unit, "arguments": settings, "needs": needs}
 
 

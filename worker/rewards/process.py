@@ -54,6 +54,10 @@ MEMORY_BYTES = 4 * 2**30
 FILE_BYTES = 16 * 2**20
 GRACE_SECONDS = 1.0
 
+NO_PROCESSES = (
+    "a reward may start neither processes nor threads, which would outlive it: check in Python itself, or ask a service of "
+    "yours that runs them; "
+)
 Call = Callable[[Sequence[Completion]], Sequence[object]]
 
 
@@ -192,10 +196,18 @@ def score(
     except BrokenContract as broken:
         outcome = {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
-        outcome = {"error": f"reward_error: {error_text(error, own)}{lost_whole(len(completions))}"}
+        started = NO_PROCESSES if _is_refused_start(error) else ""
+        outcome = {"error": f"reward_error: {started}{error_text(error, own)}{lost_whole(len(completions))}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return [outcome]  # of all of them
+
+
+def _is_refused_start(error: BaseException) -> bool:
+    """Whether `forbid_processes` is why it was raised: by fork, or by what starts a thread."""
+    used = (name for frame, _ in traceback.walk_tb(error.__traceback__) for name in frame.f_code.co_names)
+    by_fork = isinstance(error, BlockingIOError) and any("fork" in name for name in used)
+    return by_fork or (isinstance(error, RuntimeError) and "start new thread" in str(error))
 
 
 def lost_whole(count: int) -> str:

@@ -38,12 +38,13 @@ class RewardErrors(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score, with its tokens if they are known, and the item that it answers."""
+    """A completion to score, with the item that it answers; its tokens, and the prompt as the model `read` it, if they are known."""
 
     completion: str
     token_count: int
     item: Item
     ids: Sequence[int] | None = None
+    read: str = ""
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class Scoring:
         self._look()
         samples = [sample for batch in batches for sample in batch.samples]
         payload: list[Json] = [
-            self._process.payload(one.item, one.completion, one.token_count, one.ids) for one in samples
+            self._process.payload(one.item, one.completion, one.token_count, one.ids, one.read) for one in samples
         ]
         sizes = [len(batch.samples) for batch in batches]
         calls = [

@@ -41,6 +41,7 @@ class Item:
     verifier: Mapping[str, Json]
     columns: Mapping[str, Json] = field(default_factory=dict)
     source: str = ""  # of a mixture, the source's name
+    row: int | None = field(default=None, compare=False)  # of a data set, its row, counted from 1
 
 
 @dataclass(frozen=True)

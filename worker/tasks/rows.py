@@ -211,6 +211,7 @@ def _item(task: Dataset, number: int, row: Row) -> Item:
         verifier=verifier,
         columns=row,
         source=source_of(task.source_column, row),
+        row=number,
     )
 
 

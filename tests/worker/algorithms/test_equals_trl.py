@@ -190,6 +190,8 @@ def test_advantages_equal_trls(settings: dict[str, object], chosen: Advantage, b
     for seed in SEEDS:
         components = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(seed))
         components[0, seed % 4] = torch.nan  # nothing could score this completion
+        components[1, seed % 4, seed % 3] = torch.nan  # one function returned None: the others count
         expected = trl_advantages(trainer, components.reshape(8, 3).clone(), weights)
-        ours = estimate(chosen, (components * weights).sum(-1), components_P_G_K=components, weights_K=weights)
+        rewards = torch.where(components.isnan().all(-1), torch.nan, (components * weights).nansum(-1))
+        ours = estimate(chosen, rewards, components_P_G_K=components, weights_K=weights, partial=True)
         torch.testing.assert_close(ours.advantages_P_G.flatten(), expected, rtol=1e-5, atol=1e-6)

@@ -19,6 +19,7 @@ from backend.contract.model import Lora, Model
 from backend.contract.training import Optimizer
 from worker import optimization
 from worker.errors import RunFailure
+from worker.policy.chat import Chat
 from worker.policy.classifier import new_reward_model
 from worker.policy.logprobs import TokenBatch, TokenValues
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -83,7 +84,7 @@ def test_a_pair_with_nothing_to_judge_is_refused_with_its_texts(empty: str) -> N
     policy = tiny_policy()
     words = Tokenizer(models.WordLevel({"right": 3, "wrong": 4, "why": 5, "?": 6}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)  # as many, it drops blanks and ends nothing
+    policy.chat = Chat(PreTrainedTokenizerFast(tokenizer_object=words))  # as many, it drops blanks and ends nothing
     whole = Pair("1", "why", None, Response(" right"), Response(" wrong"))
     assert DirectPreference(policy, beta=0.1).lengths(whole) == (2, 2)
     blank = replace(whole, **{empty: " " if empty == "question" else Response(" ")})
@@ -94,7 +95,7 @@ def test_a_pair_with_nothing_to_judge_is_refused_with_its_texts(empty: str) -> N
 def judged_tokens(tokenizer: PreTrainedTokenizerFast, one: Pair) -> list[list[str]]:
     """The tokens of the prompt, of the chosen and of the rejected completion, as a policy with this tokenizer is trained on them."""
     policy = tiny_policy()
-    policy.tokenizer = tokenizer
+    policy.chat = Chat(tokenizer)
     read: list[Tokens] = []
 
     def remember(batch: TokenBatch, **_: object) -> NoReturn:
@@ -197,7 +198,7 @@ def test_the_reference_is_asked_once_for_each_pair_also_after_a_resume() -> None
 def test_a_pair_is_tokenized_once_and_judged_as_before(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = objective_of(kind)
     lengths, first = [objective.lengths(one) for one in PAIRS], objective.judge(PAIRS)
-    monkeypatch.setattr(objective.trained, "tokenizer", None)
+    monkeypatch.setattr(objective.trained, "chat" if kind == "dpo" else "tokenizer", None)
     assert [objective.lengths(one) for one in PAIRS] == lengths
     assert torch.equal(objective.judge(PAIRS).margin_N, first.margin_N)
     with pytest.raises((AttributeError, TypeError)):  # another answer to the same prompt is another pair

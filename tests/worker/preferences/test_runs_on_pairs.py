@@ -254,7 +254,7 @@ def test_a_shutdown_while_pairs_are_sampled_or_scored_ends_there(tmp_path: Path,
     witness = PairWitness()
 
     def shutting_down() -> bool:
-        return bool(witness.shown) and (witness.shown[-1].done or 0) >= done
+        return bool(witness.shown) and witness.shown[-1].phase == "pairs" and (witness.shown[-1].done or 0) >= done
 
     with pytest.raises(Interrupted):
         train(configured("reward_model"), tmp_path, witness, shutting_down=shutting_down)

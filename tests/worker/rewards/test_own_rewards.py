@@ -83,8 +83,9 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         "import json\nfrom shared import reward as imported_reward\n"
         "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None, end=float('inf')):\n"
         '    """Short ones."""\n    return 1\n'
-        "def rare_reward(completions, topic, *, prompts, log_metric, answer, **columns):\n    return [1] * len(completions)\n"
-        "def helper(completion):\n    return 0\n"
+        "def rare_reward(completions, topic, *, prompts, answer, log_metric=None, **columns):\n    return [1] * len(completions)\n"
+        "def helper(completion):\n    return 0\ndef lower(text):\n    return text\nclass Judge:\n    def __call__(self, completions):\n        return []\n"
+        "reward_by = Judge()\n_hidden = lambda completion: 1\n"
     )
     (folder / "shared.py").write_text(GOOD)
     own, shared = offered(folder, lambda files: len(files) == 2)
@@ -98,7 +99,14 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
             "needs": [],
         },
         {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}, "needs": ["topic", "answer"]},
+        {"function": "own.py:helper", "help": "", "unit": "completion", "arguments": {}, "needs": []},
     ]
+    assert own.passed_over == {
+        "imported_reward": "imported_reward comes from shared: write a function of this file that calls it",
+        "lower": "line 10: lower takes neither completion (one text), completions (all of a prompt) nor solution_str (one text, as in verl); name a parameter so",
+        "reward_by": "reward_by is a Judge: write a function (def) that calls it",
+        "_hidden": "_hidden begins with _, as what is not for others does: rename it",
+    }
     assert [one.function for one in shared.functions] == ["shared.py:reward"]
 
 
@@ -108,11 +116,12 @@ WRONG = [
     ("def f():\n    1 / 0\nf()\n", ", line 2: ZeroDivisionError"),
     ("raise SystemExit(3)\n", ", line 1: SystemExit: 3"),
     ("import os\nos._exit(3)\n", " cannot be imported: reward_crash: it ended its process (exit code 3)"),
-    ("x = 1\n", " has no reward: name a function reward"),
+    ("x = 1\n", " has no reward: write a function that takes completion (one text),"),
     ("def reward_é(completion):\n    return 1\n", ", line 1: reward_é has letters beyond a to z"),
     (f"def reward(completion, most=0x{'f' * 5000}):\n    return 1\n", ", line 1: the default of most in reward has too many digits"),
     ("def reward(completion):\n    return 1\nreward.__signature__ = 'none'\n", ", line 1: unexpected object 'none' in __signature__"),
     ("def reward(text):\n    return 1\n", ", line 1: reward takes neither completion"),
+    ("def reward(completions, trainer_state):\n    return []\n", ", line 1: reward takes trainer_state, which only TRL's trainer has"),
     ("eval('1 +')\n", ", line 1: SyntaxError"),
     ("x = '\ud800'\n", " is not UTF-8 (byte 6)"),
     (f"x = '{'x' * 2**17}'\n", " is longer than 128 KiB"),
@@ -317,6 +326,15 @@ NO_ANSWER = Item("dataset:4", "2 + 2 = ", None, None, {"kind": "exact"}, {"answe
 CALLED_LIKE_A_CALL = replace(RAW, columns={"completions": "a cell", "prompts": "", "answer": 4})
 
 
+VERL = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert (data_source, extra_info) == ("gsm8k", {"index": 3})
+    return {"score": float(solution_str == ground_truth), "acc": 1}
+"""
+OF_VERL = replace(CHAT, columns={"data_source": "gsm8k", "extra_info.index": 3})
+UNSLOTH = """def check_answer(prompts, completions, answer, **kwargs):
+    asked, said = prompts[0][-1]["content"], [one[0]["content"] for one in completions]
+    return [3.0 if one == right else -1.5 for one, right in zip(said, answer)]
+"""
 AS_GROUP: dict[str, Any] = {"unit": "group"}
 CALLS: dict[str, tuple[str, Item, str, dict[str, Any], list[float | None]]] = {
     "what it names": (NAMED, CHAT, "a bb", {"arguments": {"bonus": 0.5}}, [1.5, 2.5]),
@@ -334,6 +352,11 @@ CALLS: dict[str, tuple[str, Item, str, dict[str, Any], list[float | None]]] = {
     ),
     "columns called like a call": (LENGTHS, CALLED_LIKE_A_CALL, "four a", AS_GROUP, [8.0, 2.0]),
     "a byte order mark": (f"\ufeff{GOOD}", RAW, "abc", {}, [3.0]),
+    "as verl": (VERL, OF_VERL, "4 5", {"function": "own.py:compute_score"}, [1.0, 0.0]),
+    "as Unsloth": (UNSLOTH, CHAT, "4 5", AS_GROUP | {"function": "own.py:check_answer"}, [3.0, -1.5]),
+    "the answer by another name": ("def reward(completion, label, target=None):\n    return label == target == '4'\n", CHAT, "a", {}, [1.0]),
+    "its group": ("def reward(completions, solution, **_):\n    return [float(one) for one in solution]\n", CHAT, "a b", AS_GROUP, [4.0, 4.0]),
+    "a setting called like an answer": ("def reward(completion, *, target=3):\n    return target\n", CHAT, "a", {"arguments": {"target": 5}}, [5.0]),
 }  # fmt: skip
 
 
@@ -375,9 +398,10 @@ def test_a_call_that_cannot_be_is_said_to_be_none(
         ({"arguments": {"least": 3}}, "own.py:reward has no parameter 'least'"),
         ({"arguments": {"completion": "x"}}, "gets 'completion' with each call"),
         ({"arguments": {"topic": "x"}}, "gets 'topic' with each call"),
+        ({"function": "own.py:lower"}, "own.py has no reward lower: line 6: lower takes neither completion"),
         *(
             ({"function": f"own.py:{name}"}, f"own.py has no reward {name}")
-            for name in ("system", "helper_of_rewards", "reward_imported", "reward_value")
+            for name in ("system", "reward_imported", "reward_value", "no_such")
         ),
     ],
 )
@@ -388,7 +412,7 @@ def test_a_setting_is_one_that_the_function_has_and_a_function_one_of_the_files_
     (folder / "own.py").write_text(
         "from os import system\nfrom shared import reward_imported\nreward_value = 3\n"
         "def reward(completion, topic, answer=None, *, most=3):\n    return 1\n"
-        "def helper_of_rewards(completion):\n    return 1\n"
+        "def lower(text):\n    return text\n"
     )
     with pytest.raises(RewardUnavailable, match=refused):
         scored(folder, CHAT, "a", **asked)

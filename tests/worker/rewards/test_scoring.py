@@ -16,7 +16,7 @@ import psutil
 import pytest
 from numpy.testing import assert_allclose
 from processes import wait_until
-from scorers import acting, error, raws, samples
+from scorers import ITEM, acting, error, raws, samples
 
 from backend.contract.reading import NEWEST
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
@@ -65,6 +65,20 @@ def test_a_run_reads_answers_in_the_way_that_its_configuration_says() -> None:
             scores = scorer.score([samples(*texts)])
         assert raws(scores) == expected
     assert (error(scores, 1) or "").startswith("reward_value: the answer has several numbers, 14, 15")
+
+
+def test_a_tag_that_the_prompt_has_opened_counts_as_the_completions() -> None:
+    cases = [
+        ("a</think><answer>b</answer>", "<|assistant|><think>\n", 1.0),
+        ("<think>a</think><answer>b</answer>", "<think>\n", 1.0),
+        ("a</think><answer>b</answer>", "Write <think> first.", 0.0),
+        ("b</answer>", "<think></think><answer>", 0.0),
+        ("a <think></think><answer>b</answer>", "<think>", 0.0),
+    ]
+    read = [Sample(text, 9, ITEM, read=prompt) for text, prompt, _ in cases]
+    for reading, expected in ((NEWEST, [score for *_, score in cases]), (None, [0.0, 1.0, 0.0, 0.0, 0.0])):
+        with RewardScorer(Rewards(functions=[Format(name="form")], reading=reading)) as scorer:
+            assert raws(scorer.score([read])) == expected
 
 
 def test_all_five_kinds_of_the_notebook_score_together() -> None:
