@@ -40,7 +40,9 @@ def items_of(count: int) -> list[Item]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description="Measure how fast prompts are looked at before step 0.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--prompts", type=int, default=PROMPTS)
     asked = parser.parse_args(arguments)
     reader = Reader.of(*load_reader(resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)))

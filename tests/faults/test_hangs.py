@@ -72,11 +72,11 @@ def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_
     site.backend()
     worker = site.worker(**looping(site), **SHORT)
     run = site.client.create_run(hanging())
-    in_phase(site, run.id, "rollout")
+    in_phase(site, run.id, "prompts")
     site.client.command(run.id, "stop")
     ended = site.wait_for_end(run.id)
     assert ended.status == "stopped"
-    assert error_of(ended).message.startswith("Stopped: did not answer in the phase 'rollout' for ")
+    assert error_of(ended).message.startswith("Stopped: did not answer in the phase 'prompts' for ")
     assert error_of(ended).message.endswith("; the worker's process was ended.")
     assert error_of(ended).message in site.said(run.id)
     assert site.run_to_end(tiny_run(1)).status == "finished", "the worker is there for the next run"
@@ -87,12 +87,12 @@ def test_a_second_stop_does_not_wait(site: Site) -> None:
     site.backend()
     site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS="3600")
     run = site.client.create_run(hanging())
-    in_phase(site, run.id, "rollout")
+    in_phase(site, run.id, "prompts")
     assert site.client.command(run.id, "stop").requested == "stop"
     assert site.client.command(run.id, "stop").requested == "stop_at_once"
     ended = site.wait_for_end(run.id)
     assert ended.status == "stopped"
-    assert error_of(ended).message.startswith("Stopped at once, in the phase 'rollout'")
+    assert error_of(ended).message.startswith("Stopped at once, in the phase 'prompts'")
 
 
 def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_checkpoint(site: Site) -> None:
@@ -139,8 +139,8 @@ def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with
     worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_SILENCE_SECONDS="1")
     ended = site.run_to_end(hanging())
     assert (ended.status, ended.attempt, ended.failures) == ("failed", 2, 2)
-    assert "No sign of life in the phase 'rollout' for 1 s" in error_of(ended).message
-    assert site.said(ended.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
+    assert "No sign of life in the phase 'prompts' for 1 s" in error_of(ended).message
+    assert site.said(ended.id).count("No sign of life in the phase 'prompts'") == 2  # of each attempt
     assert worker.poll() is None
 
 
@@ -154,13 +154,13 @@ def test_a_worker_that_hangs_heeds_a_signal_at_once_if_a_second_one_comes_and_gi
     site.backend()
     worker = site.worker(module=QUICK, **looping(site), GROUPSCOPE_STOP_SECONDS=seconds)
     run = site.client.create_run(hanging())
-    in_phase(site, run.id, "rollout")
+    in_phase(site, run.id, "prompts")
     for number in signals:
         worker.send_signal(number)
     assert worker.wait(30) == 0
     back = site.client.run(run.id)
     assert (back.status, back.failures) == ("queued", 0)
-    assert len(signals) == 2 or "Asked to end: did not answer in the phase 'rollout'" in site.said(run.id)
+    assert len(signals) == 2 or "Asked to end: did not answer in the phase 'prompts'" in site.said(run.id)
 
 
 @pytest.mark.thorough
@@ -170,7 +170,7 @@ def test_a_sample_that_hangs_gives_the_training_run_around_it_back(site: Site) -
     training = site.client.create_run(tiny_run(4000, every=2))
     site.wait_for_step(training.id, 3)
     sample = site.client.create_run({"kind": "sample", "prompts": ["2 + 2"], "model": {"source": "local:looping"}})
-    in_phase(site, sample.id, "rollout")
+    in_phase(site, sample.id, "prompts")
     site.client.command(sample.id, "stop")
     assert site.wait_for_end(sample.id).status == "stopped"
     wait_until(lambda: site.client.run(training.id).attempt == 2, "the training run is taken up again")

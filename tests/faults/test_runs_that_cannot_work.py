@@ -27,7 +27,7 @@ WRONG: dict[str, tuple[str, str, dict[str, object]]] = {
     "local model": ("model_unavailable", "model root", {"model": {"source": "local:nothing/here"}}),
     "gym": ("task_unknown", "basic_arithmetic", {"task": {"kind": "reasoning_gym", "dataset": "basic_arithmetics"}}),
     "data": ("dataset_unreachable", "nobody/no-data", {"task": {"kind": "dataset", "source": "hub:nobody/no-data"}}),
-    "prompt": ("prompt_too_long", "context of 512", {"task": {"kind": "dataset", "source": "upload:1"}}),
+    "prompt": ("prompts_unfit", "model's context (512)", {"task": {"kind": "dataset", "source": "upload:1"}}),
     "reward": ("reward_errors", "slow", {"sampling": WHOLE, "rewards": {"functions": [FOREVER], "time_limit": 0.3}}),
     "adapters": ("lora_target_modules", "all-linear", {"model": {"lora": {"target_modules": ["no_such_layer"]}}}),
 }

@@ -69,6 +69,7 @@ def look_at(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show, 
 
     `new_tokens` may follow each; `show` may raise to end it; `kept` is a folder of earlier results.
     """
+    show(LOOKING, 0, len(items))  # before the template is asked for anything: it may not end
     place = None if kept is None else kept / f"{_key(items, reader, new_tokens, show)}.json"
     if place is not None and (found := _read(place)) is not None:
         return found
