@@ -192,8 +192,7 @@ def agree(check: Check) -> Line:
     seen, apart, remarks = list[str](), list[float](), list[str]()
     for family in ("qwen2", "qwen3"):  # the second has norms of queries and keys
         policy = check.large(family)
-        assert policy.model.generation_config is not None
-        policy.model.generation_config.eos_token_id = list(range(0, policy.config.vocab_size, 64))
+        policy.chat.stop_ids = set(range(0, policy.config.vocab_size, 64))
         how = Decoding(max_new_tokens=32 if check.toy else 256)
         completions = NativeEngine(policy).sample(Request(check.prompts, 8, how, Draws(0, "train")))
         prompts = [prompt for prompt in check.prompts for _ in range(8)]

@@ -160,10 +160,7 @@ def _prompt(policy: Policy, item: Item) -> Prompt:
 
 def _stop_at(policy: Policy, ids: list[int]) -> None:
     """Let these tokens end completions, and no others."""
-    policy.tokenizer.eos_token = None
-    assert policy.model.generation_config is not None
-    policy.model.generation_config.eos_token_id = ids
-    assert policy.stop_ids == set(ids)
+    policy.chat.stop_ids = set(ids)
 
 
 if __name__ == "__main__":
