@@ -36,9 +36,7 @@ class Looks:
         key = digest(repr([whole["model"]["source"], whole["task"], config.sampling.max_new_tokens]))
         with self._lock:
             at, look = self._found.get(key, (now, None))
-            old = (
-                now - at > WISHED_SECONDS
-            )  # a model may be mended meanwhile; the worker keeps what it found in the same rows
+            old = now - at > WISHED_SECONDS  # a model may be mended meanwhile; what stayed the same a worker has kept
             if wish and (look is None or old):
                 self._wished[key] = now, whole
                 _cut(self._wished)
@@ -84,15 +82,12 @@ def said(config: RunConfig, looks: Looks, alive: Iterable[Offers], now: float) -
         yield Message(level="info", field=field, text=text)
         return
     if found.problem:
-        fix: dict[str, Json] | None = (
-            None if config.task.leave_out_unfit or not found.unfit else {"task.leave_out_unfit": True}
+        helps = found.unfit and not config.task.leave_out_unfit
+        yield Message(
+            level="error", field=field, text=found.problem, fix={"task.leave_out_unfit": True} if helps else None
         )
-        yield Message(level="error", field=field, text=found.problem, fix=fix)
     for remark in found.remarks:
         yield Message(level="warning", field=field, text=remark)
     if found.prompts and not found.problem and not found.unfit:
-        yield Message(
-            level="info",
-            field=field,
-            text=f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens",
-        )
+        text = f"all {found.prompts:,} prompts fit the model; the longest has {found.longest:,} tokens"
+        yield Message(level="info", field=field, text=text)

@@ -11,7 +11,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.failure import failure
 from worker.policy.loading import load_reader
 from worker.policy.sources import resolve
-from worker.tasks.fitting import Reader, fit, kept_below, look_at
+from worker.tasks.fitting import Reader, fitted, kept_below, look_at
 from worker.tasks.loading import load_items
 from worker.worker import Worker
 
@@ -54,10 +54,10 @@ class Looker:
             if source.name and not Path(source.location).is_dir():
                 return PromptsLook(remarks=["the model is made when a run needs it: its prompts are looked at then"])
             items = load_items(config.task, fetch_upload=worker.client.upload_content)
-            given = Reader.of(*load_reader(source)), config.sampling.max_new_tokens, show, kept_below(settings.home)
-            found = look_at([*items.train, *items.held_out], *given)
+            reader, kept = Reader.of(*load_reader(source)), kept_below(settings.home)
+            found = look_at([*items.train, *items.held_out], reader, config.sampling.max_new_tokens, show, kept)
             counts = PromptsLook(prompts=found.prompts, longest=found.longest, unfit=len(found.unfit))
-            remarks = fit(items, config.task, *given)[1]
+            remarks = fitted(items, config.task, found)[1]
         except (Interrupted, Unreachable):
             raise
         except RunFailure as refused:

@@ -114,8 +114,9 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
     if row is None:
         return True
     failures, status = row["failures"] + 1, "failed"
-    repeated = sent.retryable and failures < terms.max_failures and _same(tx, run_id, sent)
-    if sent.retryable and failures < terms.max_failures and not repeated:
+    again = sent.retryable and failures < terms.max_failures
+    repeated = again and _same(tx, run_id, sent)
+    if again and not repeated:
         status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
@@ -137,10 +138,8 @@ def _same(tx: Connection, run_id: int, sent: p.Fail) -> bool:
     """Whether the attempt before met the same crash in the same step: a third one would meet it, too."""
     before = sent.attempt - 1
     same = (log_line.c.attempt == before) & (log_line.c.level == "error") & (log_line.c.message == _ended(before, sent))
-    if (
-        sent.error.code != "crash"
-        or tx.execute(select(log_line.c.id).where(log_line.c.run_id == run_id, same)).first() is None
-    ):
+    said = select(log_line.c.id).where(log_line.c.run_id == run_id, same)
+    if sent.error.code != "crash" or tx.execute(said).first() is None:
         return False
     return _reached(tx, run_id, before) == _reached(tx, run_id, sent.attempt)
 

@@ -64,10 +64,8 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
             services.broadcast.ring(claimed.run_id)
         if claimed is not None or not among:  # else others took all that were found
             idle = claimed is None and "grpo" in body.kinds
-            have = [
-                *(card.source for card in CARDS),
-                *(model.source for model in body.worker.models if model.problem is None),
-            ]
+            found = [model.source for model in body.worker.models if model.problem is None]
+            have = [*(card.source for card in CARDS), *found]
             look = services.looks.wish(have, terms.now) if idle else None
             return p.ClaimReply(claim=claimed, look=look, ask_again_seconds=wait)
 

@@ -47,7 +47,7 @@ _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 def check(draft: Draft) -> Preflight | None:
     """The backend's view of the draft; None where it cannot be asked, which is said on the page."""
     try:
-        return client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
+        return _answer(draft)
     except Unreachable:
         st.warning("The backend does not answer. What you write stays here.", icon=":material/cloud_off:")
     except ApiError as refusal:
@@ -63,11 +63,12 @@ def follow(draft: Draft, drawn: Preflight | None) -> None:
 
 def _look(draft: Draft, drawn: Preflight | None) -> None:
     with suppress(Unreachable, ApiError):
-        if (
-            client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
-            != drawn
-        ):
+        if _answer(draft) != drawn:
             draw_again()
+
+
+def _answer(draft: Draft) -> Preflight:
+    return client().preflight(draft.config, draft.config_json, parent_id=draft.parent_id, fork_at=draft.fork_at)
 
 
 def show_verdict(draft: Draft, preflight: Preflight) -> None:

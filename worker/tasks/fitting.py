@@ -162,7 +162,13 @@ def fit(
     out, or too little would be left.
     """
     asked = [*items.train, *items.held_out]
-    look = ranks.of_first(look_at(asked, reader, new_tokens, show, kept) if ranks.first else Look(0))
+    look = look_at(asked, reader, new_tokens, show, kept) if ranks.first else Look(0)
+    return fitted(items, task, ranks.of_first(look))
+
+
+def fitted(items: Items, task: Prompted, look: Look) -> tuple[Items, tuple[str, ...]]:
+    """What `fit` gives, from a look at the items to train on and then those held out. Raises as `fit`."""
+    asked = [*items.train, *items.held_out]
     if not look.unfit:
         return items, look.remarks
     gone = {id(asked[place]) for place in look.unfit}
@@ -216,16 +222,15 @@ def _names(some: Sequence[Item], task: Prompted) -> str:
 
 
 def _key(items: Sequence[Item], reader: Reader, new_tokens: int, show: Show) -> str:
+    """The hash of all that a look depends on. `show` may raise to end it: a million rows take seconds."""
     tokenizer: Any = reader.chat.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
     how = repr(sorted(tokenizer.get_vocab().items()))
     if backend is not None:  # but for what each call sets anew
         how = repr({**json.loads(backend.to_str()), "truncation": None, "padding": None})
-    hashed = sha256(
-        repr(
-            (_FORM, reader.context, reader.chat.rows, new_tokens, sorted(reader.chat.stop_ids), tokenizer.chat_template)
-        ).encode()
-    )
+    chat = reader.chat
+    limits = _FORM, reader.context, chat.rows, new_tokens, sorted(chat.stop_ids), tokenizer.chat_template
+    hashed = sha256(repr(limits).encode())
     hashed.update(how.encode())
     hashed.update(repr(sorted(map(str, tokenizer.special_tokens_map.items()))).encode())
     for at, item in enumerate(items):
