@@ -148,7 +148,9 @@ class Attempt:
             self.reporter.log("info", f"after {step} steps: {summary}")
 
     def _save(self) -> None:
-        """Save the state, unless no step was done since the newest checkpoint. At step 0 the model itself is one.
+        """Save the state, unless no step was done since the newest checkpoint, or the worker shuts down and the bucket is away.
+
+        At step 0 the model itself is one.
 
         Training goes on as soon as the files are written: they are hashed and forced to the disk in the background.
         """
@@ -157,8 +159,10 @@ class Attempt:
         self.show("checkpoint", 0, 1)
         if self._unfinished is not None:
             self.reporter.wait()  # one checkpoint is written at a time
+        # in rounds, since processes wait for each other no longer than their patience
         while self._trained.ranks.any(not self.reporter.wait_for_uploads()):
-            pass  # in rounds, since processes wait for each other no longer than their patience
+            if self._trained.ranks.of_first(self._channels.shutting_down()):
+                return  # the next attempt begins from one that is in the bucket, as this one's log says
         timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
         folder = self._place.checkpoint(self.state.step)
         write_checkpoint(folder, self._trained, self._optimizer, timed, self._more())

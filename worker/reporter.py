@@ -21,7 +21,7 @@ from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.store import Show, Store
 from worker.uploads import MOST_WAITING as MOST_UPLOADS
-from worker.uploads import Uploads
+from worker.uploads import ROUND_SECONDS, Uploads
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +311,7 @@ class Reporter:
         """Wait a while for room for one more checkpoint among those that wait for the bucket; whether there is some."""
         if self._uploads is None:
             return True
-        room = self._uploads.wait(self._show_upload, most=MOST_UPLOADS - 1, hurried=lambda: True)
+        room = self._uploads.wait(self._show_upload, most=MOST_UPLOADS - 1, hurried=lambda: True, seconds=ROUND_SECONDS)
         self._uploads.check()
         return room
 

@@ -18,6 +18,8 @@ MOST_WAITING = 4
 """Checkpoints that wait on the disk for a bucket that is away; training waits before it writes another one."""
 HURRIED_SECONDS = 20.0
 """For the bucket, where a worker shuts down: less than its supervisor's grace."""
+ROUND_SECONDS = 1.0
+"""Of a wait for room, after which it is looked whether the worker shuts down."""
 _LOOK_SECONDS = 0.1
 _MIB = 2**20
 
@@ -52,16 +54,21 @@ class Uploads:
             self._changed.notify_all()
 
     def wait(
-        self, show: Callable[[int, int], None], *, most: int = 0, hurried: Callable[[], bool] = lambda: False
+        self,
+        show: Callable[[int, int], None],
+        *,
+        most: int = 0,
+        hurried: Callable[[], bool] = lambda: False,
+        seconds: float = HURRIED_SECONDS,
     ) -> bool:
-        """Wait until at most `most` checkpoints wait; once `hurried`, only for a while. Whether it is so.
+        """Wait until at most `most` checkpoints wait; once `hurried`, only for some `seconds`. Whether it is so.
 
         `show` gets what was uploaded and the total, in MiB, and may raise to end the wait.
         """
         until = float("inf")
         while self._error is None and len(self._waiting) > most:
             if hurried():
-                until = min(until, time.monotonic() + HURRIED_SECONDS)
+                until = min(until, time.monotonic() + seconds)
             if time.monotonic() > until:
                 return False
             show(self._bytes // _MIB, self._total // _MIB)

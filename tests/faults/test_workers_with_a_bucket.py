@@ -122,8 +122,9 @@ def test_a_run_of_two_processes_goes_on_with_two_of_another_worker(site: Site, t
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("waits", [False, True], ids=["training", "training waits for the bucket"])
 def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_back(
-    site: Site, s3: S3Server, tmp_path: Path
+    site: Site, s3: S3Server, tmp_path: Path, waits: bool
 ) -> None:
     first = site.held_worker(3, home=tmp_path / "one")
     run = site.client.create_run(tiny_run(400, every=2))
@@ -132,6 +133,8 @@ def test_a_worker_that_is_asked_to_end_while_the_bucket_is_away_gives_its_run_ba
     try:
         site.go_on(3, home=tmp_path / "one")
         site.wait_for_step(run.id, 5)
+        if waits:  # checkpoints 4 to 10 wait, and there is no room for another one
+            wait_until(lambda: site.client.run(run.id).progress.step >= 12, "training waits")
         first.terminate()
         assert first.wait(75) == 0
         given_back = site.client.run(run.id)
