@@ -18,8 +18,7 @@ MOST_WAITING = 4
 """Checkpoints that wait on the disk for a bucket that is away; training waits before it writes another one."""
 HURRIED_SECONDS = 20.0
 """For the bucket, where a worker shuts down: less than its supervisor's grace."""
-ROUND_SECONDS = 1.0
-"""Of a wait for room, after which it is looked whether the worker shuts down."""
+ROUND_SECONDS = 1.0  # of a wait for room, after which it is looked whether the worker shuts down
 _LOOK_SECONDS = 0.1
 _MIB = 2**20
 
