@@ -148,7 +148,7 @@ class Attempt:
             self.reporter.log("info", f"after {step} steps: {summary}")
 
     def _save(self) -> None:
-        """Save the state, unless no step was done since the newest checkpoint (at step 0 the model itself), or the worker shuts down
+        """Save the state, unless no step was done since the newest checkpoint (at step 0 the model), or the worker shuts down
         and the bucket is away. Training goes on once the files are written: they are hashed and forced to the disk behind it.
         """
         if self.state.step == self._saved_step:
