@@ -24,6 +24,7 @@ from backend.runs.needs import Needs
 from backend.runs.store import claim_order
 from backend.storage import history
 from backend.storage.tables import attempt, run
+from backend.storage.tables import worker as workers
 
 CONSIDERED = 20
 """Runs offered to one claim: more than workers that claim at the same moment."""
@@ -36,8 +37,15 @@ def candidates(tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], ter
     columns = (run.c.id, run.c.kind, run.c.priority, run.c.needs)
     waiting = union_all(*(select(*columns).where(one, suits) for one in (QUEUED, _lost(terms)))).subquery()
     rows = tx.execute(select(waiting.c.id, waiting.c.needs).order_by(*claim_order(waiting)))
-    met = cache(lambda needs: Needs.read(needs).met_by(worker))
+    elsewhere = _offered(tx, terms) if worker.passed_over else set[str]()
+    met = cache(lambda needs: Needs.read(needs).met_by(worker, elsewhere))
     return list(islice((row.id for row in rows if met(row.needs)), CONSIDERED))
+
+
+def _offered(tx: Connection, terms: Terms) -> set[str]:
+    """What the folders of rewards of all workers that are up have."""
+    alive = select(workers.c.reward_files).where(workers.c.seen_at > terms.now - terms.ttl)
+    return {one["function"] for files in tx.execute(alive).scalars() for file in files for one in file["functions"]}
 
 
 def _lost(terms: Terms) -> ColumnElement[bool]:

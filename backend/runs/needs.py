@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -39,11 +39,12 @@ class Needs:
         """As a run's row keeps it: a queue of large configurations is looked through without reading one."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
-    def met_by(self, worker: Offers) -> bool:
-        """Whether the worker has all."""
+    def met_by(self, worker: Offers, elsewhere: Container[str] = ()) -> bool:
+        """Whether the worker has all, or may refuse at once: for a function that it passed over, and nobody has `elsewhere`."""
+        refused = {name for name in worker.passed_over if name not in elsewhere}
         return (
             self.judges.keys() <= set(worker.judges)
-            and self.functions.keys() <= worker.functions | worker.passed_over.keys()  # which it refuses at once
+            and self.functions.keys() <= worker.functions | refused
             and self.engine in worker.engines
             and self.processes <= worker.processes
             and self.computes_as(worker)

@@ -12,6 +12,7 @@ from backend import workers
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.config import RUN_CONFIG
+from backend.contract.records import OwnReward, RewardFile
 from backend.lifecycle import creation
 from backend.storage.tables import worker
 
@@ -98,3 +99,17 @@ def test_idle_workers_ask_the_less_often_the_more_there_are_and_never_so_rarely_
     with services.database.write() as tx:
         tx.execute(update(worker).values(seen_at=0.0))
     assert asks_again(0) == 0.5  # the others have not been heard of for long
+
+
+def test_a_worker_with_an_older_file_leaves_a_run_to_the_one_whose_file_can_score(backend: Backend) -> None:
+    older = RewardFile(name="right.py", passed_over={"f": "takes text"})
+    newer = RewardFile(name="right.py", functions=[OwnReward(function="right.py:f")])
+    old, new = Actor(backend.client, "old", reward_files=[older]), Actor(backend.client, "new", reward_files=[newer])
+    function = {"kind": "python", "name": "own", "weight": 1.0, "function": "right.py:f"}
+    assert new.claim() is None  # heard of
+    backend.client.create_run({**GRPO, "rewards": {"functions": [function]}})
+    assert old.claim() is None
+    assert new.claim() is not None
+    backend.clock.now += backend.services.settings.lease_seconds + 1  # nobody is up who has it
+    backend.client.create_run({**GRPO, "rewards": {"functions": [function]}})
+    assert old.claim() is not None  # which refuses it, with the reason
