@@ -75,7 +75,7 @@ def test_all_processes_wait_in_rounds_for_a_bucket_that_is_away_longer_than_thei
     place = Place(1, 1, Store(tmp_path), "store", None, "CPU", {})
     one = Attempt(place, channels, policy, torch.optim.AdamW(policy.parameters()), configured().budget)
     one.reporter._uploads = create_autospec(Uploads, instance=True)
-    one.reporter._uploads.wait = lambda show, *, most, hurried: hurried() and next(rooms)  # type: ignore[method-assign]
+    one.reporter._uploads.wait.side_effect = lambda show, *, most, hurried, seconds: hurried() and next(rooms)
     one.advance(drawn=0, tokens=0, samples=0)
     with patch.object(Ranks, "any", lambda self, mine: said.append(mine) or mine):
         one._save()
