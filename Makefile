@@ -84,7 +84,7 @@ mutants: $(VENV)/.test browser ## Take each protection of tests/mutants.toml awa
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (under 20 minutes)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m long --durations 10
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m long --durations 10 # they wait for a third of their time
 
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
 	scripts/vllm_server.sh $(VLLM)

@@ -23,7 +23,7 @@ from worker.rollout.vllm_engine import VllmEngine
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]
 
-STEPS = 6
+STEPS = 4
 RECIPE = {card.id: card.config for card in RECIPES}
 SAMPLING = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
 PENALISED = {"kl": {"beta": 0.04}}
