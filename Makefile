@@ -33,7 +33,7 @@ COSTS := .pytest_cache/costs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-formats test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-chance bench-trials clean python browser engine wallclock slurm
+.PHONY: help run test test-rest test-all costs luck test-faults mutants test-vllm test-ray test-trainers test-formats test-slurm test-deploy test-containers soak fuzz fuzz-http lint check fmt bench bench-step gpu-check bench-gpu bench-inspector bench-uploads bench-imports bench-chance bench-trials clean python browser engine wallclock slurm
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -124,6 +124,9 @@ fmt: $(VENV)/.test ## Format the code and mend what the linter can
 
 bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two CPU cores (under 40 minutes)
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
+
+bench-step: $(VENV)/.test ## Steps in turns with the mark's, an earlier commit: a line of docs/measured/steps.jsonl (five minutes)
+	$(BIN)/python benchmarks/steps.py $(ARGS)
 
 gpu-check: $(VENV)/.test ## What only a GPU can show, a verdict a line (two minutes on an H100); on a CPU: make gpu-check ARGS=--toy
 	$(BIN)/python benchmarks/gpu_check.py $(ARGS)

@@ -3,8 +3,8 @@
     python benchmarks/side_by_side.py                                  all sections (make bench): under 40 minutes on two cores
     python benchmarks/side_by_side.py --only reference telemetry       some of them; the others keep what was measured before
     python benchmarks/side_by_side.py --write                          and put the tables into docs/benchmarks.md
-    python benchmarks/side_by_side.py --only quickstart worker-start --against ../before
-                                                         steps, and a worker's start, in turns with another checkout: did it get slower?
+    python benchmarks/side_by_side.py --only worker-start --against ../before
+                                                         a worker's start, in turns with another checkout: did it get slower?
     python benchmarks/side_by_side.py --trial --out /tmp/trial.json    a trial of the benchmark itself, on the tiny model
 
 Each side is a process of its own that stays alive and trains one step on request. docs/benchmarks.md explains it all.
@@ -64,21 +64,6 @@ class Bench:
             first, second = take_turns(("Groupscope", "TRL"), (own, other), work.steps)
             floor = floor_inputs(work, own, at_least=0.0 if self.trial else SECONDS)
         return Comparison(about=work.about, where=where(), first=first, second=second, floor=floor)
-
-    def against_checkout(self, work: Workload, checkout: Path) -> str:
-        """This checkout and another in turns, on the same weights, draws and prompts; what came of it in a sentence."""
-        work = self.of(work)
-        with (
-            ours(work, self.models, self.logs / f"{work.name}-here.log") as own,
-            ours(work, self.models, self.logs / f"{work.name}-there.log", checkout=checkout.resolve()) as other,
-        ):
-            here, there = take_turns(("here", "there"), (own, other), work.steps)
-        ratio = median(mine / its for mine, its in zip(here.seconds, there.seconds, strict=True))
-        drew = "the same number of tokens" if here.lengths == there.lengths else "other completions"
-        return (
-            f"{work.name}: {here.step:.3f} s a step here, {there.step:.3f} s there; ratio of the pairs {ratio:.3f} "
-            f"(median of {len(here.seconds)}). Both drew {drew}"
-        )
 
     def starts_against_checkout(self, checkout: Path) -> str:
         """A worker's process from its start until it asks for work, this checkout's and another's in turns."""
@@ -159,15 +144,11 @@ def main() -> None:
     arguments = parser.parse_args()
     logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
     bench = Bench(arguments.models, logs, arguments.trial, arguments.steps)
+    if (arguments.only == [WORKER_START]) != (arguments.against is not None):
+        parser.error(f"--only {WORKER_START} and --against CHECKOUT go together, alone; steps: benchmarks/steps.py")
     if arguments.against is not None:
-        for name, work in WORKS.items():
-            if name in arguments.only:
-                print(bench.against_checkout(work, arguments.against), flush=True)
-        if WORKER_START in arguments.only:
-            print(bench.starts_against_checkout(arguments.against), flush=True)
+        print(bench.starts_against_checkout(arguments.against), flush=True)
         return
-    if WORKER_START in arguments.only:
-        parser.error(f"{WORKER_START} is measured against another checkout: --against CHECKOUT")
     results = Results.read(arguments.out)
     began = time.monotonic()
     for name in arguments.only:

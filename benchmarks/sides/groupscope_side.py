@@ -15,7 +15,9 @@ import io
 import os
 import tempfile
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
@@ -27,6 +29,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
 from sides.floor import measure_rates, shape_of
 from sides.messages import Command, Job, Pipe, Prompt, Ready, Trace, Trained, peak_memory
+from worker.learner import Learner, Update
 from worker.policy.device import fastest_kind, keep_freed_memory, take_device, versions
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
@@ -131,6 +134,8 @@ def main() -> None:
         between_steps=gate.between_steps,
         shutting_down=lambda: False,
     )
+    if job.slower:
+        _slow_down(job.slower)
     with RewardScorer(config.rewards) as scorer:
         trainer = Trainer(config, policy, engine, items, scorer, place, channels)
         pipe.tell(_ready(config, policy, source, items))
@@ -156,6 +161,19 @@ def _prompt(policy: Policy, item: Item) -> Prompt:
     templated = item.messages is not None and policy.tokenizer.chat_template is not None
     prompt = [dict(message) for message in item.messages or ()] if templated else text
     return Prompt(prompt=prompt, ids=ids, answer=item.answer, verifier=dict(item.verifier))
+
+
+def _slow_down(share: float) -> None:
+    """Let every update take this share longer: a fault that a benchmark must see."""
+    update = Learner.update
+
+    def slower(*given: Any, **named: Any) -> Update:
+        began = time.perf_counter()
+        done = update(*given, **named)
+        time.sleep(share * (time.perf_counter() - began))
+        return done
+
+    Learner.update = slower  # type: ignore[method-assign]
 
 
 def _stop_at(policy: Policy, ids: list[int]) -> None:

@@ -35,6 +35,7 @@ class Job(BaseModel):
     accelerator: bool = False
     lengths: Lengths = "model"
     fast: bool = True  # Groupscope's: with its fast paths
+    slower: float = 0.0  # Groupscope's: this share of an update's seconds is waited after it
     batch: int = 8  # TRL's per_device_train_batch_size
     model: str = ""  # TRL's: what from_pretrained opens
     prompts: list[Prompt] = []  # TRL's: in the order of the run

@@ -48,11 +48,11 @@ class SideEnded(Exception):
 class Side:
     """One process. `ready` is what it said when it was prepared to train."""
 
-    def __init__(self, module: str, job: Job, log: Path, checkout: Path = _ROOT) -> None:
+    def __init__(self, module: str, job: Job, log: Path, checkout: Path = _ROOT, python: str = sys.executable) -> None:
         self._module, self._log = module, log
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"sides.{module}"],
+                [python, "-m", f"sides.{module}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -124,11 +124,10 @@ def ours(
     *,
     fast: bool = True,
     telemetry: dict[str, Json] | None = None,
-    checkout: Path = _ROOT,
 ) -> Side:
-    """Groupscope on this work, as it is in a checkout."""
+    """Groupscope on this work."""
     job = work.job(telemetry).model_copy(update={"models": str(models.resolve()), "fast": fast})
-    return Side("groupscope_side", job, log, checkout)
+    return Side("groupscope_side", job, log)
 
 
 def theirs(work: Workload, own: Side, log: Path) -> Side:

@@ -35,9 +35,6 @@ class Workload:
         budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
         changed = self.config.telemetry.model_copy(update={"probe_prompts": 0, **(telemetry or {})})
         config = self.config.model_copy(update={"budget": budget, "telemetry": changed}).model_dump(mode="json")
-        usual = GrpoConfig().model_dump(mode="json")
-        # another checkout may not know a newer part
-        config = {name: part for name, part in config.items() if name == "kind" or part != usual[name]}
         same = {name: getattr(self, name) for name in ("rows", "lengths", "batch", "threads", "accelerator")}
         return Job(config=config, **same)
 

@@ -36,7 +36,7 @@ def test_every_benchmark_has_its_docs_entry_and_every_command_of_the_makefile_is
     assert sorted(headings) == [script.name for script in SCRIPTS]
     makefile = (ROOT / "Makefile").read_text()
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
-    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads", "bench-imports"} <= set(explained)
+    assert {"bench", "bench-step", "bench-gpu", "bench-inspector", "bench-uploads", "bench-imports"} <= set(explained)
     shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
     assert shown is not None
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
@@ -75,6 +75,7 @@ def test_every_benchmark_says_how_to_run_it(
             ["own_task.py", "--models", "tiny-arithmetic", "--seeds", "0", "--steps", "2"],
             ["s  the run is started", "| tiny-arithmetic |"],
         ),
+        (["steps.py", "--trial"], ["quickstart, update: ", "| of the floor |"]),
         (["chance.py", "--windows", "3", "--spreads", "50"], ["| 60 groups | 0.08 |", "| 3 and 12 |", "of 8 windows"]),
     ],
     ids=lambda value: value[0].partition(" ")[0],
