@@ -283,6 +283,9 @@ class _Reading:
                 case "steps":
                     if name == "save_steps":
                         self.put(path, 500, strategy, name)
+                    elif not self.theirs.get(name) and name not in self.computed:  # then at each line of the log
+                        self.put(path, 10, strategy, name)
+                        name = "logging_steps"
                     self.steps(name, path)
                 case "no":
                     self.put(path, 0, strategy)

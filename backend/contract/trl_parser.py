@@ -133,11 +133,17 @@ def _found(tree: ast.Module) -> _Script:
     if "LoraConfig" in calls:
         script.settings |= {"use_peft": True, **_ADAPTER_DEFAULTS}
         _take(script, calls["LoraConfig"], _ADAPTER)
-    _take(script, calls.get("GRPOTrainer", []), _TRAINER)
+    _take(script, calls.get("GRPOTrainer", []), _TRAINER, places=("model",))
     _take(script, calls.get("load_dataset", []), _DATA, places=("path", "name"))
+    for name, line in chain.from_iterable(map(_changed, ast.walk(tree))):
+        if name in _KNOWN | script.settings.keys():
+            script.settings.pop(name, None)
+            script.computed[name] = line
+            script.remarks.append(f"`{name}` gets another value in line {line}: set it here")
     if OURS not in script.constants:
         for call in calls.get("GRPOTrainer", [])[:1]:
             rewards = next((one.value for one in call.keywords if one.arg == "reward_funcs"), None)
+            rewards = rewards or next(iter(call.args[1:2]), None)
             if rewards is not None:
                 script.remarks.append(
                     f"`reward_funcs` are {ast.unparse(rewards)[:200]}: choose the rewards in the form; a function becomes one of your own in "
@@ -159,6 +165,23 @@ def _bound(node: ast.AST) -> Iterator[str]:
             yield name
         case ast.alias(name=name, asname=other):
             yield other or name.partition(".")[0]
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update" | "append" | "extend" | "pop")):
+            yield name
+        case _:
+            return
+
+
+def _changed(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """The settings that this node changes after they were made, and the line."""
+    match node:
+        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
+            yield name, node.lineno
+        case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value=str(name)), _]):
+            yield name, node.lineno
+        case ast.Call(keywords=changes) if _called(node) == "replace":
+            yield from ((one.arg, node.lineno) for one in changes if one.arg)
         case _:
             return
 

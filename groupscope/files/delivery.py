@@ -25,6 +25,7 @@ from backend.contract.recorded import RecordedConfig, Trainer
 from backend.contract.spool import may_pass
 from groupscope.files.format import About, Unreadable
 from groupscope.files.tally import Tally
+from groupscope.samples import plain
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -230,7 +231,7 @@ def _config(path: Path, about: About) -> RecordedConfig:
     """The run's configuration. Raises Unreadable if the files say something that has no place in it."""
     try:
         trainer = Trainer(name=about.trainer, version=about.version)
-        return RecordedConfig.model_validate({"trainer": trainer, "theirs": dict(about.config), **about.known})
+        return RecordedConfig.model_validate({"trainer": trainer, "theirs": plain(about.config), **about.known})
     except (ValidationError, TypeError, ValueError) as error:
         why = str(error)
         if isinstance(error, ValidationError):

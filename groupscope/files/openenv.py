@@ -5,12 +5,14 @@ Episodes have neither a step nor a group: all are of step 0, and those of the sa
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from groupscope.conversation import completion_start, text_in, turns_of
 from groupscope.files.format import (
+    MALFORMED,
     About,
     Format,
     Lines,
@@ -44,7 +46,10 @@ class _Results:
     def __init__(self, path: Path, trainer: str, translated: Callable[[Any], Any] = lambda line: line) -> None:
         self._file, self._translated = path / RESULTS if path.is_dir() else path, translated
         folder, lines = self._file.resolve().parent, Lines(self._file).new(final=True)
-        names = dict.fromkeys(name for _, line in lines for name in _measured(translated(line)))
+        names = dict[str, None]()
+        for _, line in lines:
+            with suppress(*MALFORMED):  # it is named as the steps are read
+                names |= dict.fromkeys(_measured(translated(line)))
         config = json_object(folder / "metadata.json")
         known = known_rewards(with_metrics({"reward": 1.0}, dict.fromkeys(names, 0.0)))
         known["model"] = {"source": str(config.get("model") or "")[:300]}

@@ -110,7 +110,13 @@ def _group(line: Mapping[str, Any]) -> Group:
 
 
 def _completion(one: Mapping[str, Any]) -> Completion:
-    turns = [Turn(**{name: turn[name] for name in turn.keys() & TURN}) for turn in one.get("turns") or ()]
+    turns = [
+        Turn(
+            **{name: turn[name] for name in turn.keys() & TURN}
+            | {"text": "" if turn.get("text") is None else _text(turn, "text")}
+        )
+        for turn in one.get("turns") or ()
+    ]
     return Completion(
         text="" if turns or one.get("messages") else _text(one, "text"),
         turns=turns or turns_of(one.get("messages") or ()),

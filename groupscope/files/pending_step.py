@@ -1,6 +1,7 @@
 """A step that files have, as far as it is not sent."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
@@ -63,7 +64,9 @@ class PendingStep:
         if not known or not several:
             return {}
         dead = sum(len(set(totals)) == 1 for totals in several) / len(several)
-        return dict(zip(OF_REWARDS, (fmean(known), pstdev(known), dead), strict=True))
+        with suppress(OverflowError):  # of rewards that stand for minus infinity
+            return dict(zip(OF_REWARDS, (fmean(known), pstdev(known), dead), strict=True))
+        return {}
 
     def reports(self, weights: Mapping[str, float | None]) -> tuple[list[GroupReport], p.TraceFile | None, list[str]]:
         """The groups that wait as the protocol has them, the values of their tokens, and a sentence for each that is left out."""

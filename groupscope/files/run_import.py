@@ -16,7 +16,7 @@ from backend.contract.client import ApiError
 from backend.contract.foreign_metrics import in_our_names
 from backend.contract.report_parts import in_parts
 from groupscope.files.delivery import REPORTS_A_STEP, Delivery, Outdated
-from groupscope.files.format import MOST_STEPS, Run, Step, Unreadable
+from groupscope.files.format import MOST_STEPS, Run, Step
 from groupscope.files.pending_step import OF_REWARDS, PendingStep
 from groupscope.files.tally import SHOWN_LINES
 
@@ -92,7 +92,9 @@ class RunImport:
             self._send_late(late)
         for piece in self._files.steps(self._next, final=final):
             if not 0 <= piece.step <= MOST_STEPS:
-                raise Unreadable(f"a step has the number {piece.step:,}, and 0 to {MOST_STEPS:,} are expected")
+                said = f"a step has the number {piece.step:,}, and 0 to {MOST_STEPS:,} are expected"
+                at, still_open = (self._next, False) if newest is None else (newest.step, newest.open)
+                piece = Step(at, unreadable=[said], open=still_open)
             if piece.step < self._next:
                 self._late[piece.step] = piece
                 self._send_late(piece)

@@ -212,12 +212,33 @@ trainer = GRPOTrainer(model="Qwen/Qwen2.5-0.5B", reward_funcs=accuracy_reward, a
         "def RATE(): pass",
         "match x:\n    case [*RATE]: pass",
         "match x:\n    case {**RATE}: pass",
+        "RATE['of'] = 1",
+        "RATE.update(of=1)",
     ],
 )
 def test_a_name_that_gets_another_value_is_not_read(again: str) -> None:
     config, remarks = read_trl(script_with("learning_rate=RATE", f"RATE = 1e-6\n{again}"), DEFAULT)
     assert get(config, "optimizer.learning_rate") == get(DEFAULT, "optimizer.learning_rate")
     assert any(one.startswith("`learning_rate` is computed") for one in remarks)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["args.learning_rate = 3e-5", "setattr(args, 'learning_rate', 1)", "args = replace(args, learning_rate=1)"],
+)
+def test_a_setting_that_is_changed_later_stays_the_forms_and_is_said(change: str) -> None:
+    config, remarks = read_trl(f"args = GRPOConfig(max_steps=4, learning_rate=1e-5)\n{change}\n", DEFAULT)
+    assert (get(config, "optimizer.learning_rate"), get(config, "budget.steps")) == (
+        get(DEFAULT, "optimizer.learning_rate"),
+        4,
+    )
+    assert "`learning_rate` gets another value in line 2: set it here" in remarks
+
+
+def test_the_model_and_the_rewards_of_a_trainer_are_read_by_their_places() -> None:
+    config, remarks = read_trl("args = GRPOConfig(max_steps=4)\nGRPOTrainer('a/b', [score], args)\n", DEFAULT)
+    assert get(config, "model.source") == "a/b"
+    assert any(one.startswith("`reward_funcs` are [score]") for one in remarks)
 
 
 def test_an_argument_is_not_the_global_of_its_name() -> None:
@@ -395,6 +416,9 @@ def test_silence_is_trls_default_and_what_is_computed_stays_the_forms() -> None:
     silent, _ = from_settings({}, DEFAULT)
     names = {"temperature", "learning_rate", "loss_type", "scale_rewards", "max_steps"}
     computed, _ = from_settings({}, DEFAULT, names)
+    for said, every in (({}, 10), ({"logging_steps": 7}, 7), ({"eval_steps": 3}, 3)):
+        evaluated, _ = from_settings({"eval_strategy": "steps", **said}, DEFAULT)
+        assert get(evaluated, "budget.eval_every") == every
     assert (get(silent, "optimizer.learning_rate"), get(silent, "algorithm.aggregation")) == (1e-6, "token_mean")
     for path in ("optimizer.learning_rate", "algorithm.aggregation", "algorithm.advantage", "budget.steps"):
         assert get(computed, path) == get(DEFAULT, path)

@@ -59,9 +59,12 @@ def test_rollouts_with_uids_validations_and_metrics_are_one_run(backend: Backend
         assert series[ours].value == [None if math.isnan(value) else value for value in found.values()]
 
 
-def test_each_training_below_a_folder_is_a_run_and_without_uids_prompts_make_the_groups(backend: Backend) -> None:
-    assert [(path.name, format_.name) for path, format_ in find(VERL)] == [("legacy", "verl"), ("v1", "verl")]
-    _, said = imported(backend, VERL)
+def test_each_training_below_a_folder_is_a_run_and_without_uids_prompts_make_the_groups(
+    backend: Backend, tmp_path: Path
+) -> None:
+    folder = copytree(VERL, tmp_path / "verl")  # an import holds its path, and another test imports that one
+    assert [(path.name, format_.name) for path, format_ in find(folder)] == [("legacy", "verl"), ("v1", "verl")]
+    _, said = imported(backend, folder)
     assert sum("steps" in line for line in said) == 2
     _, legacy = backend.client.runs(kind="recorded").items  # the newest first
     assert legacy.progress.step == 3

@@ -1,7 +1,9 @@
 """What is not understood of messages, groups and files is shown or named as it stands, and ends nothing but itself."""
 
 import json
+import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -204,11 +206,13 @@ def test_results_of_verifiers_before_0_4_are_read(backend: Backend, tmp_path: Pa
         ),
         {**result(1, 1.0), "prompt": "What is 1?", "completion": "4", "example_id": 2},
     ]
-    (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"prompt": 1}]))
-    (tmp_path / "metadata.json").write_text('{"model": "some/model"}')
+    (tmp_path / "results.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in [*lines, {"prompt": 1}, {**result(3, 1.0), "prompt": math.nan}])
+    )
+    (tmp_path / "metadata.json").write_text('{"model": "some/model", "cap": Infinity}')
     run, said = imported(backend, tmp_path)
     assert said[1].startswith(
-        f"run {run.id}: 0 steps, 3 groups, 4 completions; 1 line could not be read:\n  results.jsonl, line 5: "
+        f"run {run.id}: 0 steps, 3 groups, 4 completions; 2 lines could not be read:\n  results.jsonl, line 5: "
     )
     assert (run.config["trainer"]["name"], run.config["model"]) == ("verifiers", {"source": "some/model"})
     first, second, third = groups_of(backend, run.id, 0)
@@ -218,6 +222,35 @@ def test_results_of_verifiers_before_0_4_are_read(backend: Backend, tmp_path: Pa
     scores = [{score.name: score.raw for score in one.rewards} for one in (*first.completions, *second.completions)]
     assert scores == [{"reward": 1.0, "format": 0.5}, {"reward": 0.0, "format": 0.0}, {"reward": 0.0, "format": 0.25}]
     assert (third.prompt, third.completions[0].text) == ("What is 1?", "4")
+
+
+def test_a_turn_without_a_text_and_the_largest_rewards_end_no_import(backend: Backend, tmp_path: Path) -> None:
+    turns: list[list[Any]] = [[None], [7], ["four"], ["five"]]
+    rewards = [0.0, 0.0, -sys.float_info.max, 1.0]
+    made = [
+        [{"turns": [{"role": "tool", "text": one}], "reward": reward} for one in said] * 2
+        for said, reward in zip(turns, rewards, strict=True)
+    ]
+    lines = [{"step": step, "prompt": "2 + 2", "completions": some} for step, some in enumerate(made)]
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"groupscope": 1}, *lines]))
+    run, said = imported(backend, tmp_path / "run.jsonl")
+    assert said[1].partition(":\n")[2].splitlines() == [
+        "  run.jsonl, line 3: text: a text is expected",
+        "  group 0 of step 2: intermediate overflow in fsum",
+    ]
+    assert [len(groups_of(backend, run.id, step)) for step in range(4)] == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["beside a step", "alone"])
+def test_a_file_that_is_named_by_a_time_is_left_out_by_its_number(
+    backend: Backend, tmp_path: Path, others: bool
+) -> None:
+    row = json.dumps({"input": "a", "output": "b", "gts": "4", "score": 1.0, "step": 1})
+    for name in ["1"] * others + ["20260930120000"]:
+        (tmp_path / f"{name}.jsonl").write_text(f"{row}\n")
+    run, said = imported(backend, tmp_path)
+    assert "1 line could not be read:\n  a step has the number 20,260,930,119,999, and 0 to" in said[-1]
+    assert len(groups_of(backend, run.id, 0)) == others
 
 
 def test_rows_of_verl_without_a_truth_are_groups(tmp_path: Path) -> None:

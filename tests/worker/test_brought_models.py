@@ -287,6 +287,35 @@ def test_a_pass_that_works_only_in_training_is_refused(brought: Brought) -> None
         policy.logprobs(TokenBatch.of([[4, 6]], [[3, 5, 7]], CPU), temperature=1.0)
 
 
+def test_a_model_that_reads_ahead_is_refused_at_its_first_pass(brought: Brought) -> None:
+    torch.manual_seed(0)
+    policy = load_policy(ALL, brought.source, CPU, fast=False)
+    embed = policy.model.get_input_embeddings().forward
+    policy.model.get_input_embeddings().forward = lambda ids: embed(ids) + embed(ids)[:, -1:]
+    with pytest.raises(RunFailure, match="reads ahead"):
+        policy.logprobs(TokenBatch.of([[4, 6]], [[3, 5, 7]], CPU), temperature=1.0)
+
+
+def test_an_adapter_in_eight_bits_or_without_a_module_that_it_names_is_refused(
+    brought: Brought, tmp_path: Path
+) -> None:
+    folder = brought.adapter(tmp_path / "adapter")
+    weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"modules_to_save": ["lm_head"]}))
+    with pytest.raises(RunFailure, match=r"lacks '.*lm_head.weight', which its adapter_config.json names"):
+        load_policy(Model(), Pretrained(str(folder), None, brought.source), CPU)
+    save_file({name: each.to(torch.int8) for name, each in load_file(weights).items()}, weights)
+    with pytest.raises(RunFailure, match="stored as I8"):
+        load_policy(Model(), Pretrained(str(folder), None, brought.source), CPU)
+
+
+@pytest.mark.parametrize("ends", ["</s>", [[2]]])
+def test_ends_that_are_no_tokens_are_refused_by_name(brought: Brought, ends: Any) -> None:
+    (brought.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(RunFailure, match="where tokens have numbers"):
+        load_reader(brought.source)
+
+
 # ---- templates and prompts
 
 
@@ -324,6 +353,14 @@ def test_an_answer_ends_with_the_first_of_several_ends_and_opens_its_thoughts_on
     policy = load_policy(Model(), brought.source, CPU)
     text = policy.tokenizer.decode(policy.encode_answered(chat_item("1 + 1"), "<think>1</think>2"))
     assert text.endswith("assistant\n<think>1</think>2<|im_end|>")
+
+
+def test_an_answer_ends_before_the_turn_that_a_template_opens_behind_it(brought: Brought) -> None:
+    brought.chatml(CHATML.replace("{% if add_generation_prompt %}", "").replace("{% endif %}", ""))
+    chat = reader_of(brought).chat
+    item = chat_item("1 + 1")
+    prompt = chat.tokens([chat.text(item)], rendered=True)[0]
+    assert chat.tokenizer.decode(chat.encode_answered(item, "2")[len(prompt) :]).strip() == "2<|im_end|>"
 
 
 def test_logits_with_a_cap_are_computed_whole_since_a_small_model_does_not_show_it(brought: Brought) -> None:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
 from worker.failure import opening
+from worker.policy.trainable import stored_oddly
 from worker.ranks.files import write_tensors
 from worker.ranks.ranks import ALONE, Ranks
 from worker.ranks.sharding import whole
@@ -52,7 +53,14 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
     _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
-        model = PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
+        if why := stored_oddly([folder / WEIGHTS]):
+            raise ValueError(why)
+        try:
+            model = PeftModel.from_pretrained(
+                base, str(folder), config=config, is_trainable=trainable, torch_device="cpu"
+            )
+        except KeyError as error:
+            raise ValueError(f"{WEIGHTS} lacks {error}, which its {CONFIG} names") from error
         brought, asked = _keys(folder), set(get_peft_model_state_dict(model, save_embedding_layers=False))
         held = cast(PreTrainedModel, model.get_base_model()).named_parameters(remove_duplicate=False)
         unknown = brought - asked - {f"base_model.model.{name}" for name, _ in held}

@@ -165,6 +165,9 @@ class Chat:
                 end = place
             elif str(self.tokenizer.decode(ids[place - 1 : place])).strip():
                 break
+        if not end and chat:  # some templates open the next turn behind every answer
+            begun = len(self.tokens([prompt], rendered=chat)[0])
+            end = next((at + 1 for at in range(begun, len(ids)) if ids[at] in self.stop_ids), 0)
         if end:
             return ids[:end]
         last = self.end if chat and self.end is not None else self.tokenizer.eos_token_id

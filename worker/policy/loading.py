@@ -115,7 +115,10 @@ def load_reader(source: Pretrained) -> tuple[PreTrainedTokenizerBase, PreTrained
             weights.location, revision=weights.revision or "main", local_files_only=weights.cached
         )
         ends = made.eos_token_id
-    return _tokenizer(source), config, ends if isinstance(ends, list) else [ends]
+    ends = ends if isinstance(ends, list) else [ends]
+    if not all(isinstance(one, int | None) for one in ends):
+        raise _unavailable(source, f"its generation_config.json has {ends!r:.100} where tokens have numbers.")
+    return _tokenizer(source), config, ends
 
 
 def _configuration(source: Pretrained) -> PreTrainedConfig:

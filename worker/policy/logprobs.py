@@ -43,7 +43,7 @@ Path = Literal["packed", "rows", "plain"]
 _ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.15
 _DIFFERS = (
     "The log-probs of this model in training are {} apart from those of a plain forward of one completion alone. Its weights are "
-    "not finite, something in it works only while it trains, or it counts positions in its own way. Choose another model."
+    "not finite, it works otherwise while it trains, or it reads ahead or counts positions in its own way. Choose another model."
 )
 _CHECKED_ROWS, _CHECKED_ROWS_BELOW_FLOAT32 = 2, 8
 _CHECKED_TOKENS, _CHECKED_TOKENS_BELOW_FLOAT32 = 2048, 512  # of each; plain logits and attention are large arrays
@@ -167,9 +167,10 @@ class TrainingPass:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
         logprobs = []  # row by row, since whole logits are the largest array there is
         for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
-            ids, asked = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device), len(completion) + 1
-            logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=asked).logits
-            logits = logits[0, -asked:-1].to(at_least_float32(logits.dtype))  # some models give more
+            ids, asked = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device), len(completion)
+            # without the last token: what else a model reads ahead, it would read here, too
+            logits = self._model(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=asked).logits
+            logits = logits[0, -asked:].to(at_least_float32(logits.dtype))  # some models give more
             chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
             logprobs.append(chosen - logits.logsumexp(-1))
         apart_M = (logprob_M - torch.cat(logprobs)).abs()

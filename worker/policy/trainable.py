@@ -1,6 +1,7 @@
 """Which models cannot be trained here, by their configuration: it is said before one is chosen, and before one is loaded."""
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,9 +62,14 @@ def why_no_numbers(folder: Path) -> str | None:
 
     Raises ValueError if the index of its files cannot be read.
     """
+    return stored_oddly(folder / name for name in read_by_the_loader(folder))
+
+
+def stored_oddly(files: Iterable[Path]) -> str | None:
+    """What is wrong with the numbers in files of weights; None if nothing is."""
     odd = set[str]()
-    for name in read_by_the_loader(folder):
-        with suppress(OSError, SafetensorError), safe_open(folder / name, "np") as tensors:
+    for file in files:
+        with suppress(OSError, SafetensorError), safe_open(file, "np") as tensors:
             for key in tensors.keys():  # noqa: SIM118 — no mapping
                 part = tensors.get_slice(key)
                 # masks and positions are integers in sound models, too
