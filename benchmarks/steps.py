@@ -33,7 +33,7 @@ from sides.messages import Job
 from sides.process import Side, environment, take_turns, theirs
 from sides.workloads import WARM_UP, Workload
 
-KEPT, CHART, README = MEASURED / "steps.jsonl", MEASURED / "steps.png", ROOT / "README.md"
+KEPT, CHART = MEASURED / "steps.jsonl", MEASURED / "steps.png"
 CHECKOUTS = ROOT / ".marks"
 PHASES = {"rollout": ("prefill", "decode"), "reference": ("reference",), "update": ("update",)}
 NOTICED = 0.03
@@ -202,14 +202,9 @@ _SECONDS: dict[str, Callable[[Measured], list[float]]] = {
 def against_trl(turns: Turns, one: Checkout, logs: Path) -> float:
     """TRL's seconds over ours on the reference work, with completions as the model ends them."""
     work = replace(turns.work, steps=5)
+    job = work.job().model_copy(update={"models": str(one.folder / ".groupscope" / "models")})
     with (
-        Side(
-            "groupscope_side",
-            work.job().model_copy(update={"models": str(ROOT / ".groupscope" / "models")}),
-            logs / "trl-own.log",
-            one.folder,
-            one.python,
-        ) as own,
+        Side("groupscope_side", job, logs / "trl-own.log", one.folder, one.python) as own,
         theirs(work, own, logs / "trl.log") as other,
     ):
         ours, its = take_turns(("this", "TRL"), (own, other), work.steps)
@@ -225,38 +220,27 @@ def ledger(kept: Path) -> list[Line]:
 def remark(line: Line, earlier: Sequence[Line]) -> str:
     """What is more than 3 % slower than the fastest commit before it, of those that were held against the same mark on such a machine."""
     said = []
+    same = [one for one in earlier if one.mark == line.mark and one.where["machine"] == line.where["machine"]]
     for name, work in line.works.items():
-        same = [one for one in earlier if one.mark == line.mark and one.where["machine"] == line.where["machine"]]
-        best = (
-            min((one.works[name].ratios["step"].median, one.commit) for one in same if name in one.works)
-            if same
-            else None
-        )
-        if best is not None and work.ratios["step"].median > (1 + NOTICED) * best[0]:
-            said.append(f"{name}: {work.ratios['step'].median / best[0] - 1:.0%} slower than {best[1]}")
+        ratio = work.ratios["step"].median
+        known = ((one.works[name].ratios["step"].median, one.commit) for one in same if name in one.works)
+        best, commit = min(known, default=(math.inf, ""))
+        if ratio > (1 + NOTICED) * best:
+            said.append(f"{name}: {ratio / best - 1:.0%} slower than {commit}")
     return "; ".join(said)
 
 
 def shown(lines: Sequence[Line]) -> str:
     """The ledger as a table: of each commit the last line of each work."""
     header = (
-        "commit",
-        "work",
-        "step",
-        "of the mark's",
-        "rollout",
-        "reference",
-        "update",
-        "of the floor",
-        "its update",
-        "TRL's",
-    )
+        "commit", "work", "step", "of the mark's", "rollout", "reference", "update", "of the floor", "its update", "TRL's",
+    )  # fmt: skip
     rows = []
     for line in lines:
         for name, work in line.works.items():
             ratios = [f"{work.ratios[phase].median:.2f}" if phase in work.ratios else "" for phase in PHASES]
             floor = [f"{work.floor[phase]:.0%}" for phase in ("step", "update")]
-            own = [f"{line.commit} ({line.committed[5:]})", name, f"{work.seconds:.2f} s", str(work.ratios["step"])]
+            own = [f"{line.commit} ({line.committed[5:10]})", name, f"{work.seconds:.2f} s", str(work.ratios["step"])]
             rows.append([*own, *ratios, *floor, "" if work.trl is None else f"{work.trl:.2f} ×"])
     last = lines[-1]
     said = [f"{line.commit}: {line.because}" for line in lines if line.because]

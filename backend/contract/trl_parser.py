@@ -176,9 +176,10 @@ def _bound(node: ast.AST) -> Iterator[str]:
 def _changed(node: ast.AST) -> Iterator[tuple[str, int]]:
     """The settings that this node changes after they were made, and the line."""
     match node:
-        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
-            yield name, node.lineno
-        case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value=str(name)), _]):
+        case (
+            ast.Attribute(attr=name, ctx=ast.Store() | ast.Del())
+            | ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value=str(name)), _])
+        ):
             yield name, node.lineno
         case ast.Call(keywords=changes) if _called(node) == "replace":
             yield from ((one.arg, node.lineno) for one in changes if one.arg)
