@@ -25,8 +25,8 @@ from backend.contract.records import MOST_MODELS, OfferedModel
 from worker.errors import RunFailure
 from worker.failure import opening
 from worker.policy import adapter
-from worker.policy.sources import SHARDS, resolve
-from worker.policy.trainable import WEIGHTS, read_by_the_loader, why_no_numbers, why_untrainable
+from worker.policy.sources import resolve
+from worker.policy.trainable import SHARDS, WEIGHTS, read_by_the_loader, why_no_numbers, why_untrainable
 
 log = logging.getLogger(__name__)
 

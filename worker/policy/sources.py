@@ -18,6 +18,7 @@ import worker.models
 from backend.contract.model import checkpoint_of
 from worker.errors import RunFailure
 from worker.policy import adapter
+from worker.policy.trainable import SHARDS
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 SMOLLM2 = "builtin:smollm2-135m-instruct"
@@ -26,7 +27,6 @@ _CONVERTED = SMOLLM2.removeprefix("builtin:")
 COMMIT = re.compile("[0-9a-f]{40}")
 STORED = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")
 """How an adapter names a base that is a checkpoint: by its place in a store."""
-SHARDS = "model.safetensors.index.json"
 MOST_ADAPTERS = 8  # on top of each other
 
 

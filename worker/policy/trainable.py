@@ -9,8 +9,6 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from worker.policy.sources import SHARDS
-
 _RECURRENT = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba", "recurrent"})
 """Kinds of layers (`layer_types`) that keep a state in place of keys and values."""
 
@@ -39,7 +37,7 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
 
 
 _NUMBERS = frozenset({"F16", "BF16", "F32", "F64"})
-WEIGHTS = "model.safetensors"
+WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 
 
 def read_by_the_loader(folder: Path) -> set[str]:
