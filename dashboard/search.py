@@ -77,11 +77,8 @@ def draw_search(run: Run) -> None:
         return
     if not page.items:
         asked = set(names())
-        ways = (
-            ["Search for a shorter piece: a text is found as it stands, with its spaces and signs."]
-            if "find" in asked
-            else []
-        )
+        shorter = "Search for a shorter piece: a text is found as it stands, with its spaces and signs."
+        ways = [shorter] if "find" in asked else []
         ways += ["Widen the ranges, or choose any state and any end."] if asked & set(_NARROWING) else []
         words = " ".join(["No completion fits.", *ways])
         nothing(words, show_all="Show all completions", clear=_clear)

@@ -18,16 +18,11 @@ OURS, BESIDE, PARTS = "GROUPSCOPE", "NOT_IN_TRL", "parts"
 """In a script that this program wrote: what it hands to our package, what TRL has nothing like, and what our package makes of it."""
 _ARGUMENTS = ("GRPOConfig", "ScriptArguments", "ModelConfig")
 _ADAPTER = {
-    "r": "lora_r",
-    "lora_alpha": "lora_alpha",
-    "lora_dropout": "lora_dropout",
-    "target_modules": "lora_target_modules",
+    name: f"lora_{name.removeprefix('lora_')}" for name in ("r", "lora_alpha", "lora_dropout", "target_modules")
 }
-_ADAPTER_DEFAULTS: dict[str, Json] = {
-    "lora_r": 8,
-    "lora_alpha": 8,
-    "lora_dropout": 0.0,
-}  # PEFT's; TRL's command line has others
+_ADAPTER_DEFAULTS: dict[str, Json] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
+"""PEFT's; TRL's command line has others."""
+_BEFORE_ADAPTER = 9  # arguments of GRPOTrainer by place
 _TRAINER = {"model": "model_name_or_path"}
 _IDLE: dict[str, dict[str, str]] = {
     "LoraConfig": {"task_type": "", "bias": "'none'", "inference_mode": "False"},
@@ -130,7 +125,9 @@ def _found(tree: ast.Module) -> _Script:
             script.remarks.append(f"there are {len(calls[name])} of `{name}(…)`: the first one is read")
     for name in _ARGUMENTS:
         _take(script, calls.get(name, []), {})
-    if "LoraConfig" in calls:
+    if "LoraConfig" in calls and not _adapts(calls):
+        script.remarks.append("`LoraConfig` is not passed on as `peft_config`, so that all weights are trained")
+    elif "LoraConfig" in calls:
         script.settings |= {"use_peft": True, **_ADAPTER_DEFAULTS}
         _take(script, calls["LoraConfig"], _ADAPTER)
     _take(script, calls.get("GRPOTrainer", []), _TRAINER, places=("model",))
@@ -150,6 +147,14 @@ def _found(tree: ast.Module) -> _Script:
                     "the folder of rewards"
                 )
     return script
+
+
+def _adapts(calls: Mapping[str, list[ast.Call]]) -> bool:
+    """Whether an adapter reaches the trainer, as far as the text says."""
+    for call in calls.get("GRPOTrainer", [])[:1] if "get_peft_model" not in calls else []:
+        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        return None in given or len(call.args) > _BEFORE_ADAPTER or given.get("peft_config", "None") != "None"
+    return True
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

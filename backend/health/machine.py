@@ -62,10 +62,8 @@ def phase_open(facts: Facts) -> Finding | None:
 def worker_lost(facts: Facts) -> Finding | None:
     """What the worker did after the last checkpoint was done twice."""
     lost = facts.lost_attempts
-    who, times = (
-        "The program that trained it" if facts.recorded else "A worker held this run and",
-        f"{lost} times" if lost > 1 else "once",
-    )
+    who = "The program that trained it" if facts.recorded else "A worker held this run and"
+    times = f"{lost} times" if lost > 1 else "once"
     if not lost:
         return None
     return Finding(

@@ -54,11 +54,8 @@ def not_finite(facts: Facts) -> Finding | None:
     if not first:
         return None
     name, *others = sorted(first, key=lambda one: (first[one], one))
-    also = (
-        f" So {'were' if others[1:] else 'was'} {', '.join(others[:5])}{' and others' if others[5:] else ''}."
-        if others
-        else ""
-    )
+    were = "were" if others[1:] else "was"
+    also = f" So {were} {', '.join(others[:5])}{' and others' if others[5:] else ''}." if others else ""
     return Finding(
         title=f"{name} is not finite",
         measured=f"{name} was NaN or infinite in {len(found[name])} of the last {min(facts.step, HISTORY)} steps: "

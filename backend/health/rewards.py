@@ -185,10 +185,8 @@ def truncation(facts: Facts) -> Finding | None:
     mean, limit = cut.mean, int(facts.number("sampling.max_new_tokens", 0))
     if mean is None or mean < CUT or everything_masked.hint(facts):
         return None
-    at, long = (
-        f" at {limit} tokens" * (limit > 0),
-        f"; their mean length was {figure(length)} tokens" if length is not None else "",
-    )
+    at = f" at {limit} tokens" * (limit > 0)
+    long = f"; their mean length was {figure(length)} tokens" if length is not None else ""
     return Finding(
         measured=f"{percent(mean)} of the completions of {span(cut.values)} were cut{at}{long}.",
         advice=fewer_cut(facts),

@@ -39,8 +39,12 @@ class PendingStep:
     def add(self, piece: Step, sent: int) -> None:
         """A piece of the step, of whose groups the first were sent."""
         for name, value in piece.metrics.items():
-            if 0 < len(name) <= LONGEST_NAME and len(self.metrics) < MOST_METRICS:
+            if 0 < len(name) <= LONGEST_NAME and (name in self.metrics or len(self.metrics) < MOST_METRICS):
                 self.metrics[name] = value
+            elif (
+                said := f"of more than {MOST_METRICS} metrics in step {self.step}: {name[:99]}"
+            ) not in self.unreadable:
+                self.unreadable.append(said)
         self.unreadable += piece.unreadable
         self.seconds = piece.seconds if piece.seconds is not None else self.seconds
         self.open = piece.open
@@ -50,10 +54,8 @@ class PendingStep:
                 self.size += sum(len(one.text) + sum(len(turn.text) for turn in one.turns) for one in group.completions)
             self.group_hashes.append(hash((group.prompt, group.evaluated, len(group.completions))))
             self.completions += len(group.completions)
-            self.values += sum(one.advantage is not None for one in group.completions)
-            self.values += sum(
-                getattr(one.tokens, name, None) is not None for one in group.completions for name in MEASURED
-            )
+            known = sum(getattr(one.tokens, name, None) is not None for one in group.completions for name in MEASURED)
+            self.values += known + sum(one.advantage is not None for one in group.completions)
             if not group.evaluated:
                 self.totals.append([value for one in group.completions if (value := number(one.reward)) is not None])
 

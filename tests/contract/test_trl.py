@@ -162,6 +162,25 @@ def test_what_somebody_changes_in_the_script_is_meant() -> None:
     assert remarks == ["algorithm.advantage does not go with GRPOConfig as it is now, and is left out"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "adapts"),
+    [
+        ("peft_config=lora", True),
+        ("**more", True),
+        ("2, 3, 4, 5, 6, 7, 8, 9, lora", True),
+        ("peft_config=None", False),
+        ("", False),
+    ],
+)
+def test_an_adapter_counts_if_the_trainer_gets_it(arguments: str, adapts: bool) -> None:
+    text = script_with("seed=1", "lora = LoraConfig(r=4)") + f"GRPOTrainer('gpt2', {arguments})"
+    config, remarks = read_trl(text, DEFAULT)
+    assert (get(config, "model.lora") is not None) == adapts
+    assert any(one.startswith("`LoraConfig` is not passed on") for one in remarks) != adapts
+    wrapped = text.replace("'gpt2'", "get_peft_model(model, lora)")
+    assert get(read_trl(wrapped, DEFAULT)[0], "model.lora") is not None
+
+
 def test_a_script_of_somebody_is_read_by_its_literals() -> None:
     text = """
 import os

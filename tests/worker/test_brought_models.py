@@ -401,6 +401,29 @@ def test_a_model_whose_template_ends_no_turn_is_remarked_on(brought: Brought) ->
     assert said.startswith("the chat template ends an assistant's turn with none of the tokens that end a completion")
 
 
+LLAMA_2 = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
+    "{% else %} {{ m['content'] }}<|im_end|>{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "left"),
+    [
+        (CHATML, ""),
+        (LLAMA_2, ""),
+        (CHATML.replace("{% if add_generation_prompt %}", "").replace("{% endif %}", ""), ""),  # opened always
+        (CHATML.partition("{% if")[0], repr("<|im_start|>assistant")),
+    ],
+)
+def test_a_template_that_does_not_open_the_models_turn_is_remarked_on(
+    brought: Brought, template: str, left: str
+) -> None:
+    brought.chatml(template)
+    _, remarks = fit(Items([chat_item("1 + 1")], []), Dataset(source="upload:1"), reader_of(brought), 8, quiet)
+    assert ["ignores add_generation_prompt" in said and left in said for said in remarks] == [True] * bool(left)
+
+
 def test_prompts_rendered_twice_and_open_thoughts_are_remarked_on(brought: Brought) -> None:
     brought.chatml(CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}"))
     asked = [chat_item("<|im_start|>user\n1 + 1"), chat_item("1 + 1")]

@@ -95,17 +95,27 @@ class Chat:
         """Whether the template leaves out of an assistant's turn what stands between <think> and </think>."""
         return self._behind() is not None and self._behind(f"{THINK}{_PROBE}</think>{_PROBE}") is None
 
+    @cached_property
+    def unopened(self) -> str:
+        """What the template writes before an assistant's answer and leaves out where one is asked for; "" where it opens the turn."""
+        turns = [{"role": "user", "content": "?"}]
+        asked = self._probed(turns, opened=True)
+        answered = self._probed([*turns, {"role": "assistant", "content": _PROBE}])
+        left, found, _ = answered.removeprefix(asked).partition(_PROBE)
+        return left.strip() if found and asked == self._probed(turns) and answered.startswith(asked) else ""
+
     def _behind(self, answer: str = _PROBE, then: Sequence[dict[str, str]] = ()) -> str | None:
         """What the template writes behind an assistant's answer; None if it does not write the answer whole, or at all."""
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}, *then]
         _, found, behind = self._probed(turns).rpartition(answer)
         return behind if found else None
 
-    def _probed(self, turns: list[dict[str, str]]) -> str:
+    def _probed(self, turns: list[dict[str, str]], *, opened: bool = False) -> str:
         """The turns as the template writes them, behind a system's if it insists on one; "" without a template, or if it refuses."""
         for system in ([], [{"role": "system", "content": "?"}]) if self._templated else ():
             with suppress(Exception):  # somebody's program; where a prompt needs it, the prompt says so
-                return str(self.tokenizer.apply_chat_template([*system, *turns], tokenize=False))
+                turns = [*system, *turns]
+                return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=opened))
         return ""
 
     @property

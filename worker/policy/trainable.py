@@ -23,10 +23,8 @@ def why_untrainable(config: PreTrainedConfig) -> str | None:
         return (
             f"it is quantized{method}, and quantized weights cannot be trained; choose the model that it was made from"
         )
-    both_ways = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(
-        config, "is_encoder_decoder", False
-    )
-    if both_ways and not getattr(config, "is_decoder", False):
+    decodes = any(getattr(config, name, False) for name in ("is_decoder", "is_encoder_decoder"))
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes:
         return "it reads what comes after a token, too (is_decoder in its config.json is false), and writes no text"
     kinds = getattr(text, "layer_types", None)
     classes = AutoModelForCausalLM._model_mapping  # of which each says whether its past is more than keys and values

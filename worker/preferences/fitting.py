@@ -13,9 +13,7 @@ from worker.preferences.pairs import Pair, Pairs
 
 EVERY = 64  # pairs between two looks at whether somebody asked to end
 MOST_NAMED = 5
-STRIPPED = (
-    "the chat template would leave the thoughts out of an answer: answers stand behind their prompts as they are, whole"
-)
+STRIPPED = "the chat template would leave the thoughts out of an answer: answers stand behind their prompts, whole"
 
 
 def fit(

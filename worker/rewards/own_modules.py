@@ -262,11 +262,8 @@ def _signature(name: str, function: Callable[..., object]) -> dict[str, object]:
         and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
         and one not in filled - {*ANSWERS}
     ]
-    unit = (
-        "completion"
-        if "completion" in parameters or (VERL in parameters and "completions" not in parameters)
-        else "group"
-    )
+    alone = "completion" in parameters or (VERL in parameters and "completions" not in parameters)
+    unit = "completion" if alone else "group"
     return {"unit": unit, "arguments": settings, "needs": needs}
 
 

@@ -28,7 +28,7 @@ KEPT = 200  # results; the oldest go
 MOST_NAMED = 5  # reasons
 ROWS_NAMED = 3  # of each
 MORE = "are more than the model's context"  # which fewer new tokens may mend
-_FORM = 1  # of what is kept: another one when a look finds other things
+_FORM = 2  # of what is kept: another one when a look finds other things
 Show = Callable[[str, int, int], None]
 LOOKING = "prompts"  # the phase
 
@@ -143,6 +143,11 @@ def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: i
         yield (
             f"the chat template ends an assistant's turn with none of the tokens that end a completion ({ends}): completions "
             "may run to max_new_tokens; set stop texts, or choose a model whose template and tokenizer belong together"
+        )
+    if items and chat.is_rendered(items[0]) and chat.unopened:
+        yield (
+            f"the chat template ignores add_generation_prompt: {chat.unopened[:100]!r}, which it writes before an answer, does not stand "
+            "behind a prompt, so that the model may go on with the question; mend the template, or choose a model whose template opens the turn"
         )
 
 
