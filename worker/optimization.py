@@ -117,7 +117,7 @@ def clipped(
     if math.isfinite(norm) and math.isfinite(loss):
         for gradient in gradients if not ranks.alone else ():
             local(gradient).mul_(torch.clamp(most / (total + 1e-6), max=1.0))
-        if ranks.alone:
+        if ranks.alone and norm + 1e-6 > most:
             torch.nn.utils.clip_grads_with_norm_([parameter for _, parameter in known], most, total)
         return norm, ""
     wrong = {name for (name, _), one in zip(known, gradients, strict=True) if not local(one).isfinite().all()}

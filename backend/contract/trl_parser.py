@@ -125,7 +125,10 @@ def _found(tree: ast.Module) -> _Script:
             script.remarks.append(f"there are {len(calls[name])} of `{name}(…)`: the first one is read")
     for name in _ARGUMENTS:
         _take(script, calls.get(name, []), {})
-    if "LoraConfig" in calls and not _adapts(calls):
+    trainers = [one for one in calls.get("GRPOTrainer", [])[:1] if len(one.args) <= _BEFORE_ADAPTER]
+    given = [{one.arg: ast.unparse(one.value) for one in trainer.keywords} for trainer in trainers]
+    adapts = all(None in by_name or by_name.get("peft_config", "None") != "None" for by_name in given)
+    if "LoraConfig" in calls and not (adapts or "get_peft_model" in calls):
         script.remarks.append("`LoraConfig` is not passed on as `peft_config`, so that all weights are trained")
     elif "LoraConfig" in calls:
         script.settings |= {"use_peft": True, **_ADAPTER_DEFAULTS}
@@ -147,14 +150,6 @@ def _found(tree: ast.Module) -> _Script:
                     "the folder of rewards"
                 )
     return script
-
-
-def _adapts(calls: Mapping[str, list[ast.Call]]) -> bool:
-    """Whether an adapter reaches the trainer, as far as the text says."""
-    for call in calls.get("GRPOTrainer", [])[:1] if "get_peft_model" not in calls else []:
-        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
-        return None in given or len(call.args) > _BEFORE_ADAPTER or given.get("peft_config", "None") != "None"
-    return True
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

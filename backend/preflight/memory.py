@@ -24,6 +24,7 @@ from backend.preflight.facts import Facts, Given
 # The worker projects onto the vocabulary in chunks of at most this many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
 # same numbers; a test compares them.
 CHUNK_BYTES = (48 * 2**20, 2**30)
+KEPT_LOGITS_BYTES = (192 * 2**20, 0)  # of a pass whose logits are kept for its gradient
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
 # What a worker's process on a CPU holds beside arrays, and each process that it starts: 410 MiB before a model is loaded, the rest with it.
@@ -265,9 +266,10 @@ def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, sam
 
 
 def _logits(shape: ModelShape, rows: int, computing: Computing) -> int:
-    """A chunk and its exponentials. On a CPU the backward pass has a thread, and so a heap, of its own, and both keep theirs."""
-    heaps = 1 if computing.on_gpu else 2
-    return 2 * heaps * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
+    """A chunk and its exponentials, and all of few. On a CPU the backward pass has a thread, and so a heap, of its own."""
+    heaps, whole = 1 if computing.on_gpu else 2, FLOAT32 * shape.vocabulary * rows
+    kept = whole if whole <= KEPT_LOGITS_BYTES[computing.on_gpu] else 0
+    return 2 * heaps * min(whole, CHUNK_BYTES[computing.on_gpu]) + kept
 
 
 def _activations(tokens: int, shape: ModelShape, model: Model, computing: Computing) -> int:
@@ -283,9 +285,11 @@ def _activations_per_token(shape: ModelShape, model: Model, computing: Computing
     trained = set(shape.linear) if model.lora is None else _adapted(model.lora, shape)
     # Around the attention (queries, keys, values, output), and in the gated layer (gate and up).
     wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 2 * shape.intermediate
-    # Only a layer that is trained needs its input: a copy of its own in half precision, else the norm's output, which they share.
+    # Only a layer that is trained needs its input: a copy of its own in half precision; beside adapters the norm's output,
+    # which they share; else it is computed again from the stream.
     readers = [trained & {"q_proj", "k_proj", "v_proj"}, trained & {"gate_proj", "up_proj"}]
-    wide += shape.hidden * sum(len(names) if computing.in_half else bool(names) for names in readers)
+    shared = model.lora is not None
+    wide += shape.hidden * sum(len(names) if computing.in_half else shared and bool(names) for names in readers)
     if model.lora is not None:
         wide += model.lora.rank * len(trained)  # between the two matrices of each adapter
         wide += 2 * shape.intermediate * ("down_proj" in trained)  # the opened gate, and what the adapter reads

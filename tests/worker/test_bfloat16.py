@@ -66,7 +66,7 @@ def batch_of(prompt: int, completion: int, rows: int) -> TokenBatch:
 
 
 def kept_by(policy: Policy, batch: TokenBatch, *, copies: bool = False) -> int:
-    """Bytes that the gradient keeps of a training pass: without weights, and either without their copies or of those alone."""
+    """Bytes that the gradient keeps of a pass: without weights and logits, and either without their copies or of those alone."""
     with torch.no_grad():
         policy.logprobs(batch, temperature=1.0)  # the check of the first pass is not counted
     weights = list(policy.model.parameters())
@@ -74,8 +74,14 @@ def kept_by(policy: Policy, batch: TokenBatch, *, copies: bool = False) -> int:
     shapes = {shape for weight in weights for shape in (tuple(weight.shape), tuple(weight.shape)[::-1])}
     kept = dict[int, Tensor]()  # the tensors themselves: a place in memory that is freed is taken again
 
+    logits = len(batch.ids_M), policy.config.get_text_config().vocab_size
+
     def keep(tensor: Tensor) -> Tensor:
-        if (tuple(tensor.shape) in shapes) is copies and tensor.untyped_storage().data_ptr() not in own:
+        if (
+            tensor.shape != logits
+            and (tuple(tensor.shape) in shapes) is copies
+            and tensor.untyped_storage().data_ptr() not in own
+        ):
             kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 

@@ -11,8 +11,9 @@ from witness import Witness, configured, train
 from worker_models import CPU, tiny_policy
 
 from backend.contract.training import Decoding
-from worker.policy import linear
+from worker.policy import decoder, linear
 from worker.policy.decoder import Decoder
+from worker.policy.functions import Rotation
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
@@ -187,3 +188,69 @@ def test_a_fast_path_that_is_given_up_is_said_in_the_runs_log(tmp_path: Path, mo
     warned = [line.message for line in witness.said if line.level == "warning"]
     for path in ("training pass (packed)", "sampler"):
         assert any(path in line and "plain forward" in line for line in warned)
+
+
+def test_weights_that_read_the_same_input_stand_one_behind_the_other_and_keep_their_values() -> None:
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(rows, 5, dtype=torch.float64)) for rows in (4, 2, 3)]
+    values = [weight.detach().clone() for weight in weights]
+    assert linear.adjoining(weights) is None
+    linear.adjoin(weights)
+    assert all(map(torch.equal, weights, values))
+    both = linear.adjoining(weights)
+    assert both is not None
+    assert both.data_ptr() == weights[0].data_ptr()
+    assert torch.equal(both, torch.cat(values))
+    weights[2].data = weights[2].data.clone()  # as another one's weights trade places with these
+    assert linear.adjoining(weights) is None
+    assert linear.adjoining(weights[:2]) is not None
+    assert linear.adjoining(weights[1::-1]) is None
+
+
+@pytest.mark.parametrize("frozen", ["", "norm", "first", "second", "all"])
+def test_linear_layers_behind_a_norm_have_the_gradients_of_their_formula(frozen: str) -> None:
+    torch.manual_seed(0)
+    first, second = (torch.nn.Linear(5, rows, bias=frozen == "", dtype=torch.float64) for rows in (4, 3))
+    before = torch.nn.RMSNorm(5, eps=1e-3, dtype=torch.float64)
+    before.variance_epsilon = 1e-3  # type: ignore[assignment]
+    torch.nn.init.normal_(before.weight)
+    named = {"norm": before.weight, "first": first.weight, "second": second.weight}
+    for name, weight in named.items():
+        weight.requires_grad_(frozen not in (name, "all"))
+    linear.adjoin([first.weight, second.weight])
+    x, own = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.randn(6, 7, dtype=torch.float64)
+    wanted = [x, *(weight for weight in named.values() if weight.requires_grad)]
+    found = []
+    for joined in (True, False):
+        normal = x * (x.square().mean(-1, keepdim=True) + 1e-3).rsqrt() * before.weight
+        plain = torch.cat([first(normal), second(normal)], dim=1)
+        y = decoder.project_all(x, before, [first, second]) if joined else plain
+        found.append([y, *torch.autograd.grad((y * own).sum(), wanted)])
+    for mine, plain in zip(*found, strict=True):
+        assert torch.allclose(mine, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_weights_of_the_policy_and_of_its_reference_are_joined(adapters: bool) -> None:
+    policy, _ = policies(*KNOWN["llama"], adapters=adapters)
+    held = [dict(policy.named_parameters())]
+    if not adapters:
+        policy.copy_reference()
+        held.append(policy.reference_weights or {})
+    for together in ("self_attn.q self_attn.k self_attn.v", "mlp.gate mlp.up"):
+        names = [f"model.layers.1.{name}_proj.weight" for name in together.split()]
+        found = [linear.adjoining([weights[name] for name in names]) for weights in held if names[0] in weights]
+        assert len(found) == 2 * (not adapters)
+        assert None not in found
+
+
+def test_a_rotation_has_the_gradient_of_its_formula() -> None:
+    torch.manual_seed(0)
+    angles = torch.randn(5, 1, 3, dtype=torch.float64)
+    rotate = Rotation(angles.cos(), angles.sin())
+    states = torch.randn(5, 2, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(rotate, states)
+    with torch.no_grad():
+        first, second = states.chunk(2, dim=-1)
+        plain = [first * rotate.cos - second * rotate.sin, second * rotate.cos + first * rotate.sin]
+        assert torch.allclose(rotate(states), torch.cat(plain, dim=-1))

@@ -31,12 +31,13 @@ def plainly(
     return TokenStatistics(chosen, entropy, chosen - among)
 
 
+@pytest.mark.parametrize("kept", [0, 4 * TOKENS * WORDS], ids=["computed again", "kept"])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("with_support", [True, False])
 def test_chunks_change_neither_value_nor_gradient(
-    monkeypatch: pytest.MonkeyPatch, with_bias: bool, with_support: bool
+    monkeypatch: pytest.MonkeyPatch, with_bias: bool, with_support: bool, kept: int
 ) -> None:
-    monkeypatch.setitem(device._ABILITIES, "cpu", Abilities(logits_bytes=16 * 4 * WORDS))
+    monkeypatch.setitem(device._ABILITIES, "cpu", Abilities(logits_bytes=16 * 4 * WORDS, kept_logits_bytes=kept))
     monkeypatch.setattr(vocabulary, "_TABLE_ROWS", 7)
     torch.manual_seed(0)
     ids = torch.randint(WORDS, (TOKENS,))

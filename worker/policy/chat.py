@@ -97,7 +97,7 @@ class Chat:
 
     @cached_property
     def unopened(self) -> str:
-        """What the template writes before an assistant's answer and leaves out where one is asked for; "" where it opens the turn."""
+        """What the template writes before an answer and leaves out where one is asked for; "" where it opens the turn."""
         turns = [{"role": "user", "content": "?"}]
         asked = self._probed(turns, opened=True)
         answered = self._probed([*turns, {"role": "assistant", "content": _PROBE}])

@@ -5,20 +5,18 @@ the weights lie (`Layer`): sampling has them fused and laid out beforehand, trai
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from worker.policy.device import abilities
-from worker.policy.linear import linear, product
+from worker.policy.functions import Rotation, embedding, gated_linear, normed_linears, rms_norm
+from worker.policy.linear import adjoin, adjoining, linear
 from worker.ranks.sharding import gathered
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
@@ -46,27 +44,6 @@ class Layer(Protocol):
         """What the feed-forward part adds to the stream, (N, H)."""
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """Rotary position embedding of N tokens: cosines and sines (N, 1, d / 2)."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __call__(self, states_N_heads_d: Tensor) -> Tensor:
-        """The states (N, heads, d), rotated."""
-        first, second = states_N_heads_d.chunk(2, dim=-1)
-        rotated = (
-            torch.addcmul(first * self.cos, second, self.sin, value=-1),
-            torch.addcmul(second * self.cos, first, self.sin),
-        )
-        return torch.cat(rotated, dim=-1).to(states_N_heads_d.dtype)
-
-    def of(self, places: Tensor) -> "Rotation":
-        """Of some of the tokens."""
-        return Rotation(self.cos[places], self.sin[places])
-
-
 def run_layers(
     layers: Sequence[Layer], x_N_H: Tensor, rotate: Rotation, attend: Attend, *, recompute: bool = False
 ) -> Tensor:
@@ -74,7 +51,8 @@ def run_layers(
 
     def run(index: int, layer: Layer, x_N_H: Tensor) -> Tensor:
         both, values = layer.read(x_N_H)
-        queries, keys = rotate(both).tensor_split((-values.shape[1],), dim=1)
+        widths = [both.shape[1] - values.shape[1], values.shape[1]]
+        queries, keys = rotate(both).split(widths, dim=1)  # type: ignore[no-untyped-call]
         x_N_H = x_N_H + layer.write(attend(index, queries, keys, values).flatten(-2))
         return x_N_H + layer.think(x_N_H)
 
@@ -130,99 +108,6 @@ class Decoder:
         return norm(x_N_H, cast(nn.Module, self._decoder.norm))
 
 
-def rms_norm(x_N_H: Tensor, weight_H: Tensor, eps: float) -> Tensor:
-    """x over its root mean square, times the weight (Zhang and Sennrich, 2019). Keeps x, which the residual stream has anyway."""
-    if not torch.is_grad_enabled():
-        return _normalised(x_N_H, weight_H, eps)
-    y: Tensor = _RmsNorm.apply(x_N_H, weight_H, eps)  # type: ignore[no-untyped-call]
-    return y
-
-
-def gated_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
-    """(silu(gate) × up) @ weight.T (Shazeer, 2020). Keeps the two inputs, and computes their product again for the gradient."""
-    y: Tensor = _GatedLinear.apply(gate, up, weight)  # type: ignore[no-untyped-call]
-    return y
-
-
-def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
-    """The rows of a table, (N, H); `padding` gets no gradient, as in torch. The gradient is added to one that is there already, in
-    its place: hooks on the table would not see it."""
-    x: Tensor = _Embedding.apply(ids_N, weight_V_H, padding)  # type: ignore[no-untyped-call]
-    return x
-
-
-def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    if abilities(x.device).whole_norm:  # one kernel; on a CPU it is many times slower for the rows of a training pass
-        # autocast of torch 2.12 and later gives float32 back
-        return functional.rms_norm(x, weight.shape, weight.to(x.dtype), eps).to(x.dtype)
-    return (x * _scale(x, eps)).mul_(weight).to(x.dtype)
-
-
-def _scale(x: Tensor, eps: float) -> Tensor:
-    """1 over the root mean square, (N, 1)."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
-    scale: Tensor = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    return scale
-
-
-class _RmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.eps = eps  # type: ignore[attr-defined]
-        return _normalised(x, weight, eps)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        of_x, of_weight, _ = ctx.needs_input_grad  # type: ignore[attr-defined]
-        scale = _scale(x, ctx.eps)  # type: ignore[attr-defined]
-        normal = x * scale
-        to_weight = (gradients[0] * normal).sum(tuple(range(x.dim() - 1))).to(weight.dtype) if of_weight else None
-        if not of_x:
-            return None, to_weight, None
-        inner = gradients[0] * weight
-        projected = (inner * normal).mean(-1, keepdim=True)
-        return inner.addcmul_(normal, projected, value=-1).mul_(scale).to(x.dtype), to_weight, None
-
-
-class _GatedLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(gate, up, weight)
-        return product(functional.silu(gate) * up, weight)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        gate, up, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        opened = functional.silu(gate)
-        to_weight = None
-        if ctx.needs_input_grad[2]:  # type: ignore[attr-defined]
-            to_weight = (gradients[0].t() @ (opened * up)).to(weight.dtype)
-        to_product = product(gradients[0], weight.to(gradients[0].dtype).t())
-        to_up = to_product * opened
-        return torch.ops.aten.silu_backward(to_product.mul_(up), gate), to_up, to_weight
-
-
-class _Embedding(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
-        ctx.save_for_backward(ids, weight)
-        ctx.padding = padding  # type: ignore[attr-defined]
-        return functional.embedding(ids, weight)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[None, Tensor | None, None]:
-        ids, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        gradient = gradients[0]
-        if ctx.padding is not None:  # type: ignore[attr-defined]
-            gradient = gradient.masked_fill((ids == ctx.padding)[:, None], 0)  # type: ignore[attr-defined]
-        if weight.grad is not None:
-            weight.grad.index_add_(0, ids, gradient.to(weight.dtype))
-            return None, None, None
-        return None, torch.zeros_like(weight).index_add_(0, ids, gradient.to(weight.dtype)), None
-
-
 class ModuleLayer:
     """A layer by its modules, adapters included: gradients flow to them."""
 
@@ -234,6 +119,9 @@ class ModuleLayer:
         self.query_norm = getattr(self.attention, "q_norm", None)
         self.key_norm = getattr(self.attention, "k_norm", None)
         self.head_dim = int(self.attention.head_dim)  # type: ignore[arg-type]
+        self.inputs = [getattr(self.attention, name) for name in ("q_proj", "k_proj", "v_proj")]
+        self.gates = [getattr(self.mlp, name) for name in ("gate_proj", "up_proj")]
+        self.adjoin()
         linears = [*self.attention.children(), *self.mlp.children()]
         known = (
             nn.Linear,
@@ -244,16 +132,22 @@ class ModuleLayer:
         )
         self.is_plain = all(type(linear) in known for linear in linears)
 
+    def adjoin(self) -> None:
+        """Lay the weights that read the same input one behind the other in memory, so that they are one product."""
+        for together in (self.inputs, self.gates):
+            if all(type(module) is nn.Linear for module in together):
+                adjoin([module.weight for module in together])
+
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        x_N_H = norm(x_N_H, self.norms[0])
-        queries, keys, values = (
-            _project(x_N_H, getattr(self.attention, name)).unflatten(-1, (-1, self.head_dim))  # type: ignore[no-untyped-call]
-            for name in ("q_proj", "k_proj", "v_proj")
-        )
+        states = project_all(x_N_H, self.norms[0], self.inputs).view(len(x_N_H), -1, self.head_dim)
+        queries, keys = (len(module.weight) // self.head_dim for module in self.inputs[:2])
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = norm(queries, self.query_norm), norm(keys, self.key_norm)
-        return torch.cat([queries, keys], dim=1), values
+            *both, values = states.split([queries, keys, keys], dim=1)  # type: ignore[no-untyped-call]
+            normed = [norm(one, by) for one, by in zip(both, (self.query_norm, self.key_norm), strict=True)]
+            return torch.cat(normed, dim=1), values
+        both, values = states.split([queries + keys, keys], dim=1)  # type: ignore[no-untyped-call]
+        return both, values.contiguous()  # alone, since the gradient needs them and not the others
 
     def write(self, read_N_D: Tensor) -> Tensor:
         """See `Layer`."""
@@ -261,17 +155,30 @@ class ModuleLayer:
 
     def think(self, x_N_H: Tensor) -> Tensor:
         """See `Layer`."""
-        x_N_H = norm(x_N_H, self.norms[1])
-        gate, up = (_project(x_N_H, getattr(self.mlp, name)) for name in ("gate_proj", "up_proj"))
+        gate_up = project_all(x_N_H, self.norms[1], self.gates)
         down = cast(nn.Module, self.mlp.down_proj)
         if type(down) is nn.Linear and down.bias is None:
-            return gated_linear(gate, up, down.weight)
+            return gated_linear(gate_up, down.weight)
+        gate, up = gate_up.chunk(2, dim=-1)
         return _project(functional.silu(gate) * up, down)
 
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:
     """Root-mean-square normalisation over the last axis."""
     return rms_norm(x, cast(Tensor, module.weight), cast(float, module.variance_epsilon))
+
+
+def project_all(x_N: Tensor, before: nn.Module, modules: Sequence[nn.Module]) -> Tensor:
+    """Linear layers that read the same normalised input, their outputs side by side."""
+    plain = [module for module in modules if type(module) is nn.Linear]
+    weights: list[Tensor] = [module.weight for module in plain]
+    in_own_precision = not torch.is_autocast_enabled(x_N.device.type) and all(one.dtype is x_N.dtype for one in weights)
+    if len(plain) < len(modules) or not in_own_precision or adjoining(weights) is None:
+        normal_N = norm(x_N, before)
+        return torch.cat([_project(normal_N, module) for module in modules], dim=-1)
+    y_N = normed_linears(x_N, cast(Tensor, before.weight), cast(float, before.variance_epsilon), *weights)
+    biases: list[Tensor] = [module.bias for module in plain if module.bias is not None]
+    return y_N + torch.cat(biases) if biases else y_N
 
 
 def _project(x_N: Tensor, module: nn.Module) -> Tensor:

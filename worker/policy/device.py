@@ -37,6 +37,9 @@ class Abilities:
     keeps_copies: bool = False  # weights and slots for sampling stay while the policy is trained, at their places
     capacity_step: int = 32  # tokens; slots are made for multiples, so that they fit the next rollout's prompts too
     logits_bytes: int = 48 * 2**20  # of a chunk of logits
+    kept_logits_bytes: int = (
+        192 * 2**20
+    )  # of all logits of a pass that are kept for its gradient; none if there are more
     whole_norm: bool = False  # torch's own normalisation is the fastest
     varlen: bool = False  # flash attention's kernels for rows of variable length, in half precision
     fused_optimizer: bool = True
@@ -50,6 +53,7 @@ _ABILITIES = {
         keeps_copies=True,
         capacity_step=128,
         logits_bytes=2**30,
+        kept_logits_bytes=0,
         whole_norm=True,
         varlen=True,
     ),

@@ -8,9 +8,10 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from torch.nn import functional
 
-from worker.policy.decoder import Decoder, Layer, ModuleLayer, Rotation, norm
+from worker.policy.decoder import Decoder, Layer, ModuleLayer, norm
 from worker.policy.device import abilities
-from worker.policy.linear import Projection, projection
+from worker.policy.functions import Rotation
+from worker.policy.linear import Projection, adjoining, projection
 
 Result = TypeVar("Result")
 
@@ -29,7 +30,12 @@ class Fused:
     @torch.no_grad()
     def load(self) -> None:
         """Copy the weights as they are now; on a GPU to where they were, since recorded graphs read them there."""
-        weight = torch.cat([_merged(module) for module in self._modules]).to(self._dtype)
+        own = [_weight(module) for module in self._modules]
+        copied = abilities(own[0].device).keeps_copies or own[0].dtype is not self._dtype
+        alone = all(type(module) is nn.Linear and type(module.weight.data) is Tensor for module in self._modules)
+        weight = adjoining(own) if alone and not copied else None  # the policy's own, until the rollout's end
+        if weight is None:
+            weight = torch.cat([_merged(module) for module in self._modules]).to(self._dtype)
         biases = [cast(Tensor | None, _base(module).bias) for module in self._modules]
         bias = None if biases[0] is None else torch.cat(cast(list[Tensor], biases)).to(self._dtype)
         if self._weight is not None:

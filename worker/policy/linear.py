@@ -4,7 +4,7 @@ PyTorch multiplies float32 matrices on the CPU with MKL, which leaves half of an
 PyTorch ships too, uses all of them, in the same precision. Everywhere else PyTorch's own choice is the fastest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,9 +47,39 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @torch.no_grad()
+def adjoin(weights: Sequence[Tensor]) -> None:
+    """Lay these weights (out, in) one behind the other in memory, if they do not stand so and none is in shards; values stay."""
+    if any(type(weight.data) is not Tensor for weight in weights) or adjoining(weights) is not None:
+        return
+    parts = torch.cat([weight.data for weight in weights]).split(list(map(len, weights)))  # type: ignore[no-untyped-call]
+    for weight, part in zip(weights, parts, strict=True):
+        weight.data = part
+
+
+def adjoining(weights: Sequence[Tensor]) -> Tensor | None:
+    """These weights as one, (the sum of out, in), in the same memory; None if they do not stand one behind the other there."""
+    first, end = weights[0].detach(), weights[0].data_ptr()
+    for one in weights:
+        own = one.data_ptr() == end and one.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not own or one.dtype is not first.dtype or one.shape[1:] != first.shape[1:] or not one.is_contiguous():
+            return None
+        end += one.nbytes
+    return first.as_strided((sum(map(len, weights)), first.shape[1]), first.stride())
+
+
+@torch.no_grad()
 def product(x: Tensor, y: Tensor) -> Tensor:
     """x @ y.T, without gradients. `x` is (N, K), `y` (M, K); either may be a transposed view."""
     return _multiply(x, y) if _by_onednn(x, y) else functional.linear(x, y)
+
+
+@torch.no_grad()
+def add_product(to: Tensor, x: Tensor, y: Tensor) -> None:
+    """Add x @ y.T to what is there."""
+    if to.dtype is not x.dtype or _by_onednn(x, y):
+        to += product(x, y)
+    else:
+        to.addmm_(x, y.t())
 
 
 def projection(weight: Tensor, bias: Tensor | None, rows: int) -> Projection:

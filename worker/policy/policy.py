@@ -46,6 +46,8 @@ class Policy:
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
         without_dropout(model)
+        for parameter in model.parameters():  # else a file that is mapped stays in memory beside what is laid out anew
+            parameter.data = parameter.data.clone()
         self.model, self.device, self._dtype = model, device, dtype
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         self.chat = Chat(tokenizer, ends if isinstance(ends, list) else [ends], rows=embedded(self.config))
@@ -106,10 +108,18 @@ class Policy:
     def copy_reference(self) -> None:
         """Take the weights as they are now for the reference, in place of the one before."""
         self.reference_weights = {name: parameter.detach().clone() for name, parameter in self._trained()}
+        self._adjoin_reference()
 
     def set_reference(self, weights: Mapping[str, Tensor]) -> None:
         """Take these weights, by parameter name, for the reference; others of theirs are left out."""
         self.reference_weights = {name: as_held(held, weights[name]) for name, held in self._trained()}
+        self._adjoin_reference()
+
+    def _adjoin_reference(self) -> None:
+        if self.decoder is not None:
+            with self._as_reference():  # which has what the layers were laid out as
+                for layer in self.decoder.layers:
+                    layer.adjoin()
 
     def encode(self, item: Promptable) -> tuple[str, list[int]]:
         """The prompt as the model reads it: its text and its token ids."""
@@ -154,7 +164,8 @@ class Policy:
         """The paths that decide how numbers are rounded, in words."""
         product = "oneDNN" if self.device.type == "cpu" and prefers_onednn() else "torch"
         precision = str(self.compute_dtype).removeprefix("torch.")
-        return f"{self._pass.path} passes, {product} products in {precision} on {self.device.type}"
+        path = "packed passes over joined weights" if self._pass.path == "packed" else f"{self._pass.path} passes"
+        return f"{path}, {product} products in {precision} on {self.device.type}"
 
     @torch.no_grad()
     def apart_from_plain(self, batch: TokenBatch, logprob_R_T: Tensor) -> tuple[float, float]:

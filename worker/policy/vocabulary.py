@@ -1,8 +1,8 @@
 """From hidden states to log-probabilities and entropies, a few rows of the vocabulary at a time.
 
-Rows × vocabulary is the largest array of a training pass; here it exists for a chunk of rows only. The gradient computes a
-chunk's logits again, which is one product more in four of this layer. It adds to a gradient of the weight that is there
-already, in its place: hooks on that parameter would not see it.
+Rows × vocabulary is the largest array of a training pass; here it exists for a chunk of rows only, unless it is small. The
+gradient computes a chunk's logits again, which is one product more in four of this layer. It adds to a gradient of the weight
+that is there already, in its place: hooks on that parameter would not see it.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from worker.policy.device import abilities
-from worker.policy.linear import Projection, product
+from worker.policy.linear import Projection, add_product, product
 
 _TABLE_ROWS = 8192  # of the output layer's gradient, computed at once
 
@@ -43,7 +43,9 @@ def token_statistics(
 
     `support_M_K` are the tokens among which a log-probability is asked for too, -1 where there are fewer than K.
     """
-    logprob, entropy, support = _Statistics.apply(hidden_M_H, *output, ids_M, temperature, support_M_K)  # type: ignore[no-untyped-call]
+    size, most = 4 * len(ids_M) * len(output.weight_V_H), abilities(hidden_M_H.device).kept_logits_bytes
+    given = hidden_M_H, *output, ids_M, temperature, support_M_K, torch.is_grad_enabled() and size <= most
+    logprob, entropy, support = _Statistics.apply(*given)  # type: ignore[no-untyped-call]
     return TokenStatistics(logprob, entropy, logprob if support is None else support)
 
 
@@ -57,6 +59,7 @@ class _Statistics(torch.autograd.Function):
         ids: Tensor,
         temperature: float,
         support: Tensor | None,
+        keeps: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
@@ -66,7 +69,7 @@ class _Statistics(torch.autograd.Function):
         logprob, entropy, log_total = (
             torch.empty(count, device=hidden.device, dtype=at_least_float32(dtype)) for _ in range(3)
         )
-        among = None if support is None else torch.empty_like(logprob)
+        among, kept = None if support is None else torch.empty_like(logprob), list[Tensor]()
         with torch.autocast(kind, enabled=False):  # which would take the mean in half precision
             for chunk in _chunks(count, step):
                 logits = logits_of(hidden[chunk].to(dtype))
@@ -74,22 +77,21 @@ class _Statistics(torch.autograd.Function):
                 logits.sub_(peak)
                 share = logits.exp()
                 total = share.sum(-1, keepdim=True)
-                share.div_(total)
                 chosen = logits.gather(-1, ids[chunk][:, None])[:, 0]
                 logprob[chunk] = chosen - total.log()[:, 0]
-                # The mean of −log share. As a product of two vectors it needs no third array of this size.
-                entropy[chunk] = total.log()[:, 0] - torch.bmm(share[:, None], logits[:, :, None])[:, 0, 0]
-                log_total[chunk] = (peak + total.log())[:, 0]
+                entropy[chunk] = total.log()[:, 0] - share.mul_(logits).sum(-1) / total[:, 0]  # the mean of −log share
+                log_total[chunk] = (total.log() if keeps else peak + total.log())[:, 0]
+                kept += [logits] if keeps else []
                 if support is not None and among is not None:
                     among[chunk] = chosen - among_support(logits, support[chunk]).logsumexp(-1)
-        ctx.save_for_backward(hidden, weight, bias, ids, support, log_total, entropy)  # type: ignore[arg-type]
+        ctx.save_for_backward(hidden, weight, bias, ids, support, log_total, entropy, *kept)  # type: ignore[arg-type]
         ctx.dtype, ctx.temperature, ctx.step = dtype, temperature, step  # type: ignore[attr-defined]
         ctx.set_materialize_grads(False)
         return logprob, entropy, among
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, ids, support, log_total, entropy = ctx.saved_tensors  # type: ignore[attr-defined]
+        hidden, weight, bias, ids, support, log_total, entropy, *kept = ctx.saved_tensors  # type: ignore[attr-defined]
         dtype, temperature = ctx.dtype, ctx.temperature  # type: ignore[attr-defined]
         of_hidden, of_weight, of_bias, *_ = ctx.needs_input_grad  # type: ignore[attr-defined]
         to_hidden = torch.empty_like(hidden) if of_hidden else None
@@ -98,9 +100,9 @@ class _Statistics(torch.autograd.Function):
         to_bias = torch.zeros_like(bias) if of_bias else None
         turned = weight.to(dtype).t()
         logits_of = _logits(weight, bias, dtype, temperature)
-        for chunk in _chunks(len(ids), ctx.step):  # type: ignore[attr-defined]
-            inputs = hidden[chunk].to(dtype)
-            share = logits_of(inputs).sub_(log_total[chunk][:, None]).exp_()
+        for number, chunk in enumerate(_chunks(len(ids), ctx.step)):  # type: ignore[attr-defined]
+            inputs, shift = hidden[chunk].to(dtype), log_total[chunk][:, None]
+            share = (kept[number] - shift if kept else logits_of(inputs).sub_(shift)).exp_()
             to_logits = _to_logits(
                 share,
                 ids[chunk],
@@ -108,15 +110,15 @@ class _Statistics(torch.autograd.Function):
                 entropy[chunk],
                 *(None if gradient is None else gradient[chunk] for gradient in gradients),
             )
-            passed = to_logits.div_(temperature).to(dtype)
+            passed = (to_logits if temperature == 1 else to_logits.div_(temperature)).to(dtype)
             if to_hidden is not None:
                 to_hidden[chunk] = product(passed, turned).to(hidden.dtype)
             if to_weight is not None:
                 for part in _chunks(len(to_weight), _TABLE_ROWS):
-                    to_weight[part] += product(passed[:, part].t(), inputs.t())
+                    add_product(to_weight[part], passed[:, part].t(), inputs.t())
             if to_bias is not None:
                 to_bias += passed.sum(0)
-        return to_hidden, None if weight.grad is not None else to_weight, to_bias, None, None, None
+        return to_hidden, None if weight.grad is not None else to_weight, to_bias, None, None, None, None
 
 
 def _chunks(count: int, step: int) -> list[slice]:
@@ -129,7 +131,8 @@ def _logits(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, temperature
 
     def project(hidden: Tensor) -> Tensor:
         logits = product(hidden, weight)
-        return (logits if bias is None else logits + bias).to(at_least_float32(dtype)).div_(temperature)
+        logits = (logits if bias is None else logits + bias).to(at_least_float32(dtype))
+        return logits if temperature == 1 else logits.div_(temperature)
 
     return project
 

@@ -146,8 +146,8 @@ def _remarks(items: Sequence[Item], chat: Chat, rendered_twice: int, thinking: i
         )
     if items and chat.is_rendered(items[0]) and chat.unopened:
         yield (
-            f"the chat template ignores add_generation_prompt: {chat.unopened[:100]!r}, which it writes before an answer, does not stand "
-            "behind a prompt, so that the model may go on with the question; mend the template, or choose a model whose template opens the turn"
+            f"the chat template ignores add_generation_prompt: {chat.unopened[:100]!r}, which it writes before an answer, is not "
+            "behind a prompt, so that the model may go on with the question; mend the template, or choose another model"
         )
 
 
