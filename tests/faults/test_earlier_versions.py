@@ -1,12 +1,16 @@
-"""What an earlier version began goes on here bit for bit as it would have there: how answers are read is a part of the run."""
+"""What an earlier version began goes on here as it would have there, but for how numbers are rounded: how answers are read is a part of
+the run."""
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from processes import BEGINNINGS, Site, death_of, tiny_run, watch
+from safetensors.torch import load_file
 from test_own_rewards_in_a_run import groups_of, scores_of
 from test_resume import history
 
@@ -80,8 +84,22 @@ def begin(site: Site) -> tuple[int, int]:
     return run.id, sample.id
 
 
-def go_on(site: Site, run_id: int, sample_id: int) -> list[object]:
-    """The run resumed, a fork of it, and the sample scored by another match, by which it was never right."""
+def same(one: object, other: object) -> bool:
+    """Equal texts, tokens, counts and rewards; numbers that a product rounded up to that."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == (pytest.approx(other, rel=1e-3, abs=1e-5) if isinstance(other, float) else other)
+
+
+def weights_of(site: Site, run_id: int) -> dict[str, torch.Tensor]:
+    [folder] = site.home.glob(f"checkpoints/run-{run_id}/step-{STEPS}-attempt-*")
+    return {name: one for file in (folder / "model").glob("*.safetensors") for name, one in load_file(file).items()}
+
+
+def go_on(site: Site, run_id: int, sample_id: int) -> tuple[list[object], list[dict[str, torch.Tensor]]]:
+    """The run resumed, a fork of it, and the sample scored by another match, by which it was never right; and the runs' weights."""
     site.backend()
     site.worker()
     site.client.command(run_id, "resume")
@@ -91,10 +109,12 @@ def go_on(site: Site, run_id: int, sample_id: int) -> list[object]:
     for one in (run_id, fork.id, rescored.id):
         ended = site.wait_for_end(one)
         assert (ended.status, ended.error) == ("finished", None)
-    return [history(site, run_id, STEPS), history(site, fork.id, STEPS), rewards(site, rescored.id)]
+    found = [history(site, one, STEPS)[:2] for one in (run_id, fork.id)]
+    plain: list[object] = json.loads(json.dumps([*found, rewards(site, rescored.id)]))
+    return plain, [weights_of(site, one) for one in (run_id, fork.id)]
 
 
-def test_a_run_and_a_sample_of_an_earlier_version_go_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_run_and_a_sample_of_an_earlier_version_go_on_as_they_would_have_there(tmp_path: Path) -> None:
     home, begun, tree = (tmp_path / name for name in ("home", "begun", "tree"))
     packed = tmp_path / "earlier.tar"
     command = ["git", "archive", f"--output={packed}", EARLIER]
@@ -109,4 +129,7 @@ def test_a_run_and_a_sample_of_an_earlier_version_go_on_bit_for_bit(tmp_path: Pa
     begun.rename(home)
     with Site(home) as site:
         here = go_on(site, *ids)
-    assert here == there
+    assert same(here[0], there[0])
+    for mine, its in zip(here[1], there[1], strict=True):
+        assert mine.keys() == its.keys()
+        assert all(torch.allclose(mine[name], its[name], rtol=1e-3, atol=1e-4) for name in mine)
