@@ -243,11 +243,8 @@ def test_a_turn_without_a_text_and_the_largest_rewards_end_no_import(backend: Ba
 
 def test_metrics_of_a_step_beyond_the_most_are_named(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
-    lines = [
-        {"groupscope": 1, "name": "mine"},
-        *({"step": 0, "metrics": {f"m{at}": 0.0 for at in range(902)}} for _ in "ab"),
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    step = {"step": 0, "metrics": {f"m{at}": 0.0 for at in range(902)}}
+    file.write_text("\n".join(map(json.dumps, ({"groupscope": 1, "name": "mine"}, step, step))))
     said = imported(backend, file)[1]
     assert "2 lines could not be read:\n  of more than 900 metrics in step 0: m900" in "\n".join(said)
 
