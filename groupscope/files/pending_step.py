@@ -42,7 +42,7 @@ class PendingStep:
             if 0 < len(name) <= LONGEST_NAME and (name in self.metrics or len(self.metrics) < MOST_METRICS):
                 self.metrics[name] = value
             elif (
-                said := f"of more than {MOST_METRICS} metrics in step {self.step}: {name[:99]}"
+                said := f"of more than {MOST_METRICS} metrics in step {self.step}: {name:.99}"
             ) not in self.unreadable:
                 self.unreadable.append(said)
         self.unreadable += piece.unreadable

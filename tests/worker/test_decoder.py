@@ -214,17 +214,18 @@ def test_linear_layers_behind_a_norm_have_the_gradients_of_their_formula(frozen:
     before = torch.nn.RMSNorm(5, eps=1e-3, dtype=torch.float64)
     before.variance_epsilon = 1e-3  # type: ignore[assignment]
     torch.nn.init.normal_(before.weight)
+    linear.adjoin([first.weight, second.weight])
     named = {"norm": before.weight, "first": first.weight, "second": second.weight}
     for name, weight in named.items():
         weight.requires_grad_(frozen not in (name, "all"))
-    linear.adjoin([first.weight, second.weight])
+    assert linear.adjoining([first.weight, second.weight]) is not None
     x, own = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.randn(6, 7, dtype=torch.float64)
     wanted = [x, *(weight for weight in named.values() if weight.requires_grad)]
     found = []
     for joined in (True, False):
         normal = x * (x.square().mean(-1, keepdim=True) + 1e-3).rsqrt() * before.weight
         plain = torch.cat([first(normal), second(normal)], dim=1)
-        y = decoder.project_all(x, before, [first, second]) if joined else plain
+        y = torch.cat(decoder.project_all(x, before, [first, second]), dim=1) if joined else plain
         found.append([y, *torch.autograd.grad((y * own).sum(), wanted)])
     for mine, plain in zip(*found, strict=True):
         assert torch.allclose(mine, plain, rtol=1e-12, atol=1e-12)

@@ -114,8 +114,8 @@ class Chat:
         """The turns as the template writes them, behind a system's if it insists on one; "" without a template, or if it refuses."""
         for system in ([], [{"role": "system", "content": "?"}]) if self._templated else ():
             with suppress(Exception):  # somebody's program; where a prompt needs it, the prompt says so
-                turns = [*system, *turns]
-                return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=opened))
+                asked = [*system, *turns]
+                return str(self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=opened))
         return ""
 
     @property

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from worker.policy.functions import Rotation, embedding, gated_linear, normed_linears, rms_norm
+from worker.policy.functions import Rotation, embedding, gated_linear, halves, normed_linears, rms_norm
 from worker.policy.linear import adjoin, adjoining, linear
 from worker.ranks.sharding import gathered
 
@@ -140,14 +140,19 @@ class ModuleLayer:
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        states = project_all(x_N_H, self.norms[0], self.inputs).view(len(x_N_H), -1, self.head_dim)
-        queries, keys = (len(module.weight) // self.head_dim for module in self.inputs[:2])
+        states = [one.view(len(x_N_H), -1, self.head_dim) for one in project_all(x_N_H, self.norms[0], self.inputs)]
+        if len(states) == 1:
+            of_query, of_key = (len(module.weight) // self.head_dim for module in self.inputs[:2])
+            both, values = states[0].split([of_query + of_key, of_key], dim=1)  # type: ignore[no-untyped-call]
+            values = values.contiguous()  # alone, since the gradient needs them and not the others
+            if self.query_norm is None:
+                return both, values
+            queries, keys = both.split([of_query, of_key], dim=1)
+        else:
+            queries, keys, values = states
         if self.query_norm is not None and self.key_norm is not None:
-            *both, values = states.split([queries, keys, keys], dim=1)  # type: ignore[no-untyped-call]
-            normed = [norm(one, by) for one, by in zip(both, (self.query_norm, self.key_norm), strict=True)]
-            return torch.cat(normed, dim=1), values
-        both, values = states.split([queries + keys, keys], dim=1)  # type: ignore[no-untyped-call]
-        return both, values.contiguous()  # alone, since the gradient needs them and not the others
+            queries, keys = norm(queries, self.query_norm), norm(keys, self.key_norm)
+        return torch.cat([queries, keys], dim=1), values
 
     def write(self, read_N_D: Tensor) -> Tensor:
         """See `Layer`."""
@@ -155,11 +160,10 @@ class ModuleLayer:
 
     def think(self, x_N_H: Tensor) -> Tensor:
         """See `Layer`."""
-        gate_up = project_all(x_N_H, self.norms[1], self.gates)
-        down = cast(nn.Module, self.mlp.down_proj)
+        gate_up, down = project_all(x_N_H, self.norms[1], self.gates), cast(nn.Module, self.mlp.down_proj)
         if type(down) is nn.Linear and down.bias is None:
-            return gated_linear(gate_up, down.weight)
-        gate, up = gate_up.chunk(2, dim=-1)
+            return gated_linear(down.weight, *gate_up)
+        gate, up = halves(gate_up)
         return _project(functional.silu(gate) * up, down)
 
 
@@ -168,17 +172,17 @@ def norm(x: Tensor, module: nn.Module) -> Tensor:
     return rms_norm(x, cast(Tensor, module.weight), cast(float, module.variance_epsilon))
 
 
-def project_all(x_N: Tensor, before: nn.Module, modules: Sequence[nn.Module]) -> Tensor:
-    """Linear layers that read the same normalised input, their outputs side by side."""
+def project_all(x_N: Tensor, before: nn.Module, modules: Sequence[nn.Module]) -> list[Tensor]:
+    """Linear layers that read the same normalised input: their outputs, or all side by side in one where the weights adjoin."""
     plain = [module for module in modules if type(module) is nn.Linear]
     weights: list[Tensor] = [module.weight for module in plain]
     in_own_precision = not torch.is_autocast_enabled(x_N.device.type) and all(one.dtype is x_N.dtype for one in weights)
     if len(plain) < len(modules) or not in_own_precision or adjoining(weights) is None:
         normal_N = norm(x_N, before)
-        return torch.cat([_project(normal_N, module) for module in modules], dim=-1)
+        return [_project(normal_N, module) for module in modules]
     y_N = normed_linears(x_N, cast(Tensor, before.weight), cast(float, before.variance_epsilon), *weights)
     biases: list[Tensor] = [module.bias for module in plain if module.bias is not None]
-    return y_N + torch.cat(biases) if biases else y_N
+    return [y_N + torch.cat(biases) if biases else y_N]
 
 
 def _project(x_N: Tensor, module: nn.Module) -> Tensor:

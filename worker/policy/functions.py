@@ -1,5 +1,6 @@
-"""What a decoder layer is made of, with gradients that keep little: norms, rotations, linear layers behind a norm, the gated part, embeddings."""
+"""What a decoder layer is made of, with gradients that keep little: norms, rotations, linear layers, the gated part, embeddings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -46,11 +47,16 @@ def normed_linears(x_N_H: Tensor, norm_H: Tensor, eps: float, *weights: Tensor) 
     return y
 
 
-def gated_linear(gate_up: Tensor, weight: Tensor) -> Tensor:
-    """(silu(gate) × up) @ weight.T (Shazeer, 2020); gate and up stand side by side, (N, 2 × in). Keeps these two, and computes
+def gated_linear(weight: Tensor, *gate_up: Tensor) -> Tensor:
+    """(silu(gate) × up) @ weight.T (Shazeer, 2020), of gate and up (N, in) each, or in one, side by side. Keeps these, and computes
     their product again for the gradient."""
-    y: Tensor = _GatedLinear.apply(gate_up, weight)  # type: ignore[no-untyped-call]
+    y: Tensor = _GatedLinear.apply(weight, *gate_up)  # type: ignore[no-untyped-call]
     return y
+
+
+def halves(gate_up: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Gate and up, which may be side by side in one."""
+    return gate_up[0].chunk(2, dim=-1) if len(gate_up) == 1 else gate_up
 
 
 def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
@@ -143,24 +149,24 @@ class _NormedLinears(torch.autograd.Function):
 
 class _GatedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, gate_up: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up, weight)
-        gate, up = gate_up.chunk(2, dim=-1)
+    def forward(ctx: FunctionCtx, weight: Tensor, *gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(weight, *gate_up)
+        gate, up = halves(gate_up)
         return product(functional.silu(gate).mul_(up), weight)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
-        gate_up, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        (gate, up), to_gate_up = gate_up.chunk(2, dim=-1), torch.empty_like(gate_up)
-        to_gate, to_up = to_gate_up.chunk(2, dim=-1)
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weight, *gate_up = ctx.saved_tensors  # type: ignore[attr-defined]
+        to = [torch.empty_like(one) for one in gate_up]
+        (gate, up), (to_gate, to_up) = halves(gate_up), halves(to)
         opened = functional.silu(gate)
         to_weight = None
-        if ctx.needs_input_grad[1]:  # type: ignore[attr-defined]
+        if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
             to_weight = (gradients[0].t() @ (opened * up)).to(weight.dtype)
         to_product = product(gradients[0], weight.to(gradients[0].dtype).t())
         torch.mul(to_product, opened, out=to_up)
         torch.ops.aten.silu_backward(to_product.mul_(up), gate, grad_input=to_gate)
-        return to_gate_up, to_weight
+        return to_weight, *to
 
 
 class _Embedding(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""A copy of the weights for sampling: what reads the same input is one product, adapters are merged in, all laid out beforehand."""
+"""The weights as sampling reads them: what reads one input is one product, adapters are merged in, all laid out beforehand."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
@@ -29,7 +29,7 @@ class Fused:
 
     @torch.no_grad()
     def load(self) -> None:
-        """Copy the weights as they are now; on a GPU to where they were, since recorded graphs read them there."""
+        """Take the weights as they are now; on a GPU copied to where they were, since recorded graphs read them there."""
         own = [_weight(module) for module in self._modules]
         copied = abilities(own[0].device).keeps_copies or own[0].dtype is not self._dtype
         alone = all(type(module) is nn.Linear and type(module.weight.data) is Tensor for module in self._modules)

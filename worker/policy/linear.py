@@ -48,8 +48,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def adjoin(weights: Sequence[Tensor]) -> None:
-    """Lay these weights (out, in) one behind the other in memory, if they do not stand so and none is in shards; values stay."""
-    if any(type(weight.data) is not Tensor for weight in weights) or adjoining(weights) is not None:
+    """Lay these weights (out, in) one behind the other in memory, if they do not stand so; values stay.
+
+    Frozen ones stay in the file that they are mapped from, and those in shards where FSDP2 reads them.
+    """
+    movable = all(weight.requires_grad and type(weight.data) is Tensor for weight in weights)
+    if not movable or adjoining(weights) is not None:
         return
     parts = torch.cat([weight.data for weight in weights]).split(list(map(len, weights)))  # type: ignore[no-untyped-call]
     for weight, part in zip(weights, parts, strict=True):

@@ -46,8 +46,10 @@ class Policy:
             shard(model, ranks, device)
         cast(torch.nn.Module, model).to(device).eval()
         without_dropout(model)
-        for parameter in model.parameters():  # else a file that is mapped stays in memory beside what is laid out anew
-            parameter.data = parameter.data.clone()
+        if device.type == "cpu" and not ranks.in_shards:
+            # Out of the file that is mapped: it would stay in memory beside weights that are laid out anew, or trained.
+            for parameter in filter(lambda one: one.requires_grad, model.parameters()):
+                parameter.data = parameter.data.clone()
         self.model, self.device, self._dtype = model, device, dtype
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         self.chat = Chat(tokenizer, ends if isinstance(ends, list) else [ends], rows=embedded(self.config))

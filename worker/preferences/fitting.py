@@ -41,7 +41,10 @@ def fit(
         return pairs, said
     gone = {id(every[at]) for at in unfit}
     train, held_out = ([pair for pair in part if id(pair) not in gone] for part in (pairs.train, pairs.held_out))
-    named = [f"{_name(every[at])}: {why}" for at, why in islice(unfit.items(), MOST_NAMED)]
+    named = []
+    for pair, why in ((every[at], why) for at, why in islice(unfit.items(), MOST_NAMED)):
+        row = "" if pair.row is None else f"row {pair.row}, "
+        named.append(f"{row}“{' '.join(pair.question.split())[:60]}”: {why}")
     wanted = isinstance(source, DatasetPairs) and source.leave_out_unfit
     if not wanted or not train or bool(held_out) != bool(pairs.held_out):
         raise _refusal(named, len(unfit), len(every), may_leave_out=isinstance(source, DatasetPairs) and not wanted)
@@ -66,8 +69,3 @@ def _why_not(pair: Pair, objective: Objective) -> str:
     if context is None or longest <= context:
         return ""
     return f"a prompt with its completion has {longest:,} tokens, and the model was made for {context:,}"
-
-
-def _name(pair: Pair) -> str:
-    row = "" if pair.row is None else f"row {pair.row}, "
-    return f"{row}“{' '.join(pair.question.split())[:60]}”"
