@@ -328,8 +328,9 @@ def reader_of(brought: Brought) -> Reader:
     return Reader.of(*load_reader(brought.source))
 
 
-def test_a_turn_ends_with_the_token_of_the_template_although_it_is_no_eos(brought: Brought) -> None:
-    brought.chatml()
+@pytest.mark.parametrize("template", [CHATML, NO_SYSTEM], ids=["plain", "without a system role"])
+def test_a_turn_ends_with_the_token_of_the_template_although_it_is_no_eos(brought: Brought, template: str) -> None:
+    brought.chatml(template)
     policy = load_policy(Model(), brought.source, CPU)
     end = policy.tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert end != policy.tokenizer.eos_token_id
@@ -392,6 +393,7 @@ def test_what_a_template_strips_of_an_answer_is_trained_on(brought: Brought) -> 
     made = Pair("1", "1 + 1", chat_item("1 + 1").messages, Response("<think>1</think>2"), Response("3"))
     objective, source = DirectPreference(policy, beta=0.1), DatasetPairs(source="upload:1")
     assert fit_pairs(Pairs([made], [], 0), source, objective, quiet)[1] == [STRIPPED]
+    trains_as_plain(policy)
 
 
 def test_a_model_whose_template_ends_no_turn_is_remarked_on(brought: Brought) -> None:
